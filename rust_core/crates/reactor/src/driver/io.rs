@@ -1,0 +1,346 @@
+//! What a handler sees of its shard: the connections, and the wishes it may state.
+//!
+//! Nothing here talks to the kernel. Wishes are collected and carried out by the backend at the
+//! end of the turn.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crate::driver::Handler;
+use crate::mailbox::Mailboxes;
+use crate::output::{Output, Pool};
+use crate::slab::{ConnId, Slab};
+use crate::timer::Wheel;
+
+/// How far a connection's end has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    Connecting,
+    Open,
+    /// Sends what is pending, then ends.
+    Closing,
+    /// Has sent everything and waits for the peer's EOF, so that the peer reads our last bytes
+    /// rather than a reset.
+    Lingering,
+    /// Ends at the end of this turn, whatever is pending.
+    Aborting,
+}
+
+/// The backend's part of a connection.
+pub(crate) struct Socket {
+    pub(crate) fd: Option<OwnedFd>,
+    /// The events that the backend has asked the kernel for.
+    pub(crate) interest: u8,
+}
+
+/// One connection.
+pub struct Conn<S> {
+    /// The handler's state.
+    pub session: S,
+    /// Bytes to be written at the end of the turn.
+    pub output: Output,
+    pub(crate) socket: Socket,
+    pub(crate) phase: Phase,
+    pub(crate) paused: bool,
+    /// Whether the connection is in the list of those to be visited at the end of the turn.
+    pub(crate) touched: bool,
+    /// Whether a write has left bytes pending that are not all taken yet.
+    pub(crate) blocked: bool,
+    /// Whether the socket may take bytes, as far as is known.
+    pub(crate) ready: bool,
+}
+
+impl<S> Conn<S> {
+    /// Whether bytes may still be appended to be sent.
+    #[inline]
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    /// Whether the socket has stopped taking bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+}
+
+/// A connection to be established.
+pub(crate) struct Connect {
+    pub(crate) id: ConnId,
+    pub(crate) to: SocketAddr,
+    pub(crate) from: Option<IpAddr>,
+}
+
+/// What the kernel has taken since the shard began.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Sent {
+    /// Items wholly sent; see [`Output`].
+    pub items: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// System calls, or submissions, that sent them.
+    pub writes: u64,
+}
+
+/// One shard's connections and wishes; handed to every call of its [`Handler`].
+pub struct Io<H: Handler> {
+    /// What has been sent so far.
+    pub sent: Sent,
+    /// Connections that arrived and could not be accepted for want of descriptors or memory.
+    pub accept_failures: u64,
+    pub(crate) conns: Slab<Conn<H::Session>>,
+    pub(crate) pool: Pool,
+    pub(crate) touched: Vec<ConnId>,
+    pub(crate) connects: Vec<Connect>,
+    pub(crate) timers: Wheel,
+    pub(crate) wake_at: Option<Instant>,
+    pub(crate) stopping: bool,
+    pub(crate) listening: bool,
+    pub(crate) mailboxes: Mailboxes<H::Mail>,
+    /// Empty between turns; kept for its allocation.
+    inbox: Vec<H::Mail>,
+    outboxes: Vec<Vec<H::Mail>>,
+    shard: usize,
+    now: Instant,
+}
+
+/// How long a closing connection may wait for its peer.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// The timer kind that the reactor keeps for itself.
+pub(crate) const LINGER_TIMER: u8 = u8::MAX;
+
+impl<H: Handler> Io<H> {
+    pub(crate) fn new(shard: usize, mailboxes: Mailboxes<H::Mail>) -> Self {
+        let now = Instant::now();
+        Self {
+            sent: Sent::default(),
+            accept_failures: 0,
+            conns: Slab::default(),
+            pool: Pool::default(),
+            touched: Vec::new(),
+            connects: Vec::new(),
+            timers: Wheel::new(now),
+            wake_at: None,
+            stopping: false,
+            listening: true,
+            inbox: Vec::new(),
+            outboxes: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
+            mailboxes,
+            shard,
+            now,
+        }
+    }
+
+    /// This shard's index.
+    #[inline]
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// Number of shards that mail can be sent to.
+    #[inline]
+    #[must_use]
+    pub fn shards(&self) -> usize {
+        self.outboxes.len()
+    }
+
+    /// The time at which this turn's events were received.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Connections, those being established or closed included.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.conns.len()
+    }
+
+    /// Ids of all connections, in slot order.
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.conns.ids()
+    }
+
+    /// A connection's state, to read.
+    #[inline]
+    #[must_use]
+    pub fn conn(&self, id: ConnId) -> Option<&Conn<H::Session>> {
+        self.conns.value(id)
+    }
+
+    /// A connection's state, to change without sending anything.
+    #[inline]
+    #[must_use]
+    pub fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn<H::Session>> {
+        self.conns.value_mut(id)
+    }
+
+    /// A connection to append output to; it is written at the end of the turn. `None` when it is
+    /// gone or closing.
+    #[inline]
+    #[must_use]
+    pub fn writer(&mut self, id: ConnId) -> Option<&mut Conn<H::Session>> {
+        let conn = self.conns.value_mut(id)?;
+        if conn.phase != Phase::Open {
+            return None;
+        }
+        if !conn.touched {
+            conn.touched = true;
+            self.touched.push(id);
+        }
+        conn.output.prepare(&mut self.pool);
+        Some(conn)
+    }
+
+    /// Establishes a connection to `to`, from the local address `from` where one is given.
+    pub fn connect(&mut self, to: SocketAddr, from: Option<IpAddr>, session: H::Session) -> ConnId {
+        let id = self.insert(session, None, Phase::Connecting);
+        self.connects.push(Connect { id, to, from });
+        id
+    }
+
+    /// Sends what is pending, then closes. Nothing more is received.
+    pub fn close(&mut self, id: ConnId) {
+        self.end(id, Phase::Closing);
+    }
+
+    /// Closes at the end of this turn and discards what is pending.
+    pub fn abort(&mut self, id: ConnId) {
+        self.end(id, Phase::Aborting);
+    }
+
+    /// Stops or resumes receiving from a connection; what its peer sends waits in the kernel.
+    pub fn set_reading(&mut self, id: ConnId, reading: bool) {
+        if let Some(conn) = self.conns.value_mut(id)
+            && conn.paused == reading
+        {
+            conn.paused = !reading;
+            self.touch(id);
+        }
+    }
+
+    /// Asks for [`Handler::on_timer`] with `(id, kind)` when `after` has passed. It cannot be
+    /// cancelled; kind 255 is taken.
+    pub fn set_timer(&mut self, id: ConnId, kind: u8, after: Duration) {
+        debug_assert_ne!(kind, LINGER_TIMER);
+        self.timers.set(self.now + after, id, kind);
+    }
+
+    /// Begins the next turn at `at` if nothing else does before: finer than a timer, and forgotten
+    /// after one turn.
+    #[inline]
+    pub fn wake_at(&mut self, at: Instant) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    /// Sends mail to another shard at the end of this turn.
+    #[inline]
+    pub fn mail(&mut self, shard: usize, mail: H::Mail) {
+        self.outboxes[shard].push(mail);
+    }
+
+    /// Stops accepting; what is connected stays.
+    pub fn close_listeners(&mut self) {
+        self.listening = false;
+    }
+
+    /// Ends the shard after this turn. Remaining connections are closed after one last write.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    pub(crate) fn begin_turn(&mut self) {
+        self.now = Instant::now();
+        self.wake_at = None;
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        session: H::Session,
+        fd: Option<OwnedFd>,
+        phase: Phase,
+    ) -> ConnId {
+        self.conns.insert(Conn {
+            session,
+            output: Output::default(),
+            socket: Socket { fd, interest: 0 },
+            phase,
+            paused: false,
+            touched: false,
+            blocked: false,
+            ready: true,
+        })
+    }
+
+    pub(crate) fn touch(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.value_mut(id)
+            && !conn.touched
+        {
+            conn.touched = true;
+            self.touched.push(id);
+        }
+    }
+
+    /// How long the backend may wait in the kernel; `None` for ever.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        if self.stopping || !self.touched.is_empty() || !self.connects.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let now = Instant::now();
+        let wake = self.wake_at.map(|at| at.saturating_duration_since(now));
+        match (wake, self.timers.until_next(now)) {
+            (Some(wake), Some(timer)) => Some(wake.min(timer)),
+            (wake, timer) => wake.or(timer),
+        }
+    }
+
+    /// Hands out mail and timers.
+    pub(crate) fn deliver_mail_and_timers(&mut self, handler: &mut H) {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        self.mailboxes.take(self.shard, &mut inbox);
+        for mail in inbox.drain(..) {
+            handler.on_mail(self, mail);
+        }
+        self.inbox = inbox;
+        while let Some((id, kind)) = self.timers.poll(self.now) {
+            if kind == LINGER_TIMER {
+                self.end(id, Phase::Aborting);
+            } else if id == ConnId::NONE || self.conns.value(id).is_some() {
+                handler.on_timer(self, id, kind);
+            }
+        }
+    }
+
+    /// Posts the mail collected in this turn.
+    pub(crate) fn post_mail(&mut self, handler: &mut H) {
+        for (shard, outbox) in self.outboxes.iter_mut().enumerate() {
+            if outbox.is_empty() {
+                continue;
+            }
+            self.mailboxes.post_batch(shard, outbox);
+            outbox
+                .drain(..)
+                .for_each(|mail| handler.on_undelivered(mail));
+        }
+    }
+
+    fn end(&mut self, id: ConnId, phase: Phase) {
+        if let Some(conn) = self.conns.value_mut(id)
+            && conn.phase < phase
+            && !(conn.phase == Phase::Lingering && phase == Phase::Closing)
+        {
+            // A connection that was never established has nothing to send.
+            conn.phase = if conn.phase == Phase::Connecting {
+                Phase::Aborting
+            } else {
+                phase
+            };
+            self.touch(id);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Listening sockets that several shards share with SO_REUSEPORT.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Connections that may wait to be accepted; the kernel caps it at net.core.somaxconn.
+const BACKLOG: i32 = 65_535;
+
+/// An address could not be listened on.
+#[derive(Debug)]
+pub struct ListenError {
+    /// The address asked for.
+    pub address: SocketAddr,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot listen on {}: {}", self.address, self.source)
+    }
+}
+
+impl std::error::Error for ListenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// A port held for the shards of one process.
+///
+/// SO_REUSEPORT alone would let a second server of the same user take half of the connections
+/// without a word. The port is therefore bound without it first, which fails when anybody has it,
+/// and only then opened to the sockets of the shards. Drop it when all shards listen.
+pub struct Reservation {
+    address: SocketAddr,
+    _socket: OwnedFd,
+}
+
+impl Reservation {
+    /// Reserves `address`; port 0 takes a free port.
+    ///
+    /// # Errors
+    /// The address is in use, not local, or not permitted.
+    pub fn new(address: SocketAddr) -> Result<Self, ListenError> {
+        Self::bind(address).map_err(|source| ListenError { address, source })
+    }
+
+    fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = open(address)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        let address = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+        Ok(Self {
+            address,
+            _socket: socket,
+        })
+    }
+
+    /// The address, with the port that was taken.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// Opens one shard's listening socket on an address reserved by its process.
+pub(crate) fn listen(address: SocketAddr) -> Result<OwnedFd, ListenError> {
+    let open_listener = || -> io::Result<OwnedFd> {
+        let socket = open(address)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        // Accepted sockets inherit it.
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        rustix::net::bind(&socket, &address)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(socket)
+    };
+    open_listener().map_err(|source| ListenError { address, source })
+}
+
+/// A non-blocking TCP socket of `address`'s family.
+pub(crate) fn open(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loopback() -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], 0))
+    }
+
+    #[test]
+    fn shards_share_a_reserved_port_and_nobody_else_does() {
+        let reservation = Reservation::new(loopback()).expect("reserve");
+        let address = reservation.address();
+        assert_ne!(address.port(), 0);
+        let first = listen(address).expect("first shard");
+        let _second = listen(address).expect("second shard");
+        drop(reservation);
+        let taken = Reservation::new(address).err().expect("taken");
+        assert_eq!(taken.source.kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(taken.address, address);
+        let plain = std::net::TcpListener::bind(address).expect_err("taken");
+        assert_eq!(plain.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+    }
+}

@@ -1,0 +1,271 @@
+//! A connection's pending output: bytes that the kernel has not taken yet.
+
+use std::collections::VecDeque;
+
+/// Size in bytes at which the tail is sealed and a new chunk begun, so that a long backlog never
+/// has to be moved to grow.
+pub const CHUNK: usize = 64 * 1024;
+
+/// Buffers that grew beyond this many bytes are freed rather than pooled.
+const POOLED_CAPACITY: usize = CHUNK;
+
+/// Buffers kept for reuse by one shard.
+const POOLED_BUFFERS: usize = 1024;
+
+const FRESH_CAPACITY: usize = 1024;
+
+struct Chunk {
+    bytes: Vec<u8>,
+    items: u32,
+}
+
+#[derive(Default)]
+struct Backlog {
+    chunks: VecDeque<Chunk>,
+    /// Bytes in `chunks`, those already sent of the front chunk included.
+    bytes: usize,
+}
+
+/// Pending output, oldest bytes first. Empty, it owns no memory.
+///
+/// An *item* is whatever the owner wants accounted for, a message say: items are counted as sent
+/// when the kernel has taken the last byte of the chunk that holds them, and as unsent when the
+/// connection ends before that. A chunk is at most [`CHUNK`] bytes and one append long.
+#[derive(Default)]
+pub struct Output {
+    tail: Vec<u8>,
+    backlog: Option<Box<Backlog>>,
+    /// Bytes of the front chunk that the kernel has taken.
+    sent: u32,
+    tail_items: u32,
+}
+
+impl Output {
+    /// Bytes that wait to be sent.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.backlog.as_ref().map_or(0, |backlog| backlog.bytes) + self.tail.len()
+            - self.sent as usize
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tail.is_empty() && self.backlog.is_none()
+    }
+
+    /// The open chunk, to append to. What is already in it may be changed only from where the
+    /// owner began to append since the last turn.
+    #[inline]
+    pub fn tail(&mut self) -> &mut Vec<u8> {
+        &mut self.tail
+    }
+
+    /// Counts `items` that the bytes just appended hold.
+    #[inline]
+    pub fn add_items(&mut self, items: u32) {
+        self.tail_items += items;
+    }
+
+    /// Items that are not wholly sent, by chunk.
+    #[must_use]
+    pub fn items(&self) -> u64 {
+        let sealed = self.backlog.iter().flat_map(|backlog| &backlog.chunks);
+        sealed.map(|chunk| u64::from(chunk.items)).sum::<u64>() + u64::from(self.tail_items)
+    }
+
+    /// Whether the tail is long enough to be sealed before more is appended.
+    #[inline]
+    #[must_use]
+    pub fn tail_is_full(&self) -> bool {
+        self.tail.len() >= CHUNK
+    }
+
+    /// Seals the tail and begins a new one.
+    pub fn seal(&mut self) {
+        if self.tail.is_empty() {
+            return;
+        }
+        let bytes = std::mem::take(&mut self.tail);
+        let backlog = self.backlog.get_or_insert_default();
+        backlog.bytes += bytes.len();
+        backlog.chunks.push_back(Chunk {
+            bytes,
+            items: std::mem::take(&mut self.tail_items),
+        });
+    }
+
+    /// Forgets everything and returns the number of items that were not wholly sent.
+    pub(crate) fn discard(&mut self) -> u64 {
+        let items = self.items();
+        *self = Self::default();
+        items
+    }
+
+    /// The one chunk that waits, where there is only one: the common case.
+    #[inline]
+    pub(crate) fn single(&self) -> Option<&[u8]> {
+        match self.backlog {
+            None => Some(&self.tail[self.sent as usize..]),
+            Some(_) => None,
+        }
+    }
+
+    /// Every chunk that waits, oldest first.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
+        let sealed = self.backlog.iter().flat_map(|backlog| &backlog.chunks);
+        sealed
+            .map(|chunk| chunk.bytes.as_slice())
+            .chain(std::iter::once(self.tail.as_slice()))
+            .enumerate()
+            .map(|(n, bytes)| {
+                if n == 0 {
+                    &bytes[self.sent as usize..]
+                } else {
+                    bytes
+                }
+            })
+            .filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Notes that the kernel took `count` bytes; returns the items that are now wholly sent.
+    pub(crate) fn advance(&mut self, mut count: usize, pool: &mut Pool) -> u64 {
+        let mut items = 0;
+        while let Some(backlog) = &mut self.backlog {
+            let Some(front) = backlog.chunks.front() else {
+                self.backlog = None;
+                break;
+            };
+            let left = front.bytes.len() - self.sent as usize;
+            if count < left {
+                self.sent += count as u32;
+                return items;
+            }
+            count -= left;
+            self.sent = 0;
+            if let Some(chunk) = backlog.chunks.pop_front() {
+                backlog.bytes -= chunk.bytes.len();
+                items += u64::from(chunk.items);
+                pool.give(chunk.bytes);
+            }
+        }
+        self.sent += count as u32;
+        if self.sent as usize == self.tail.len() {
+            self.sent = 0;
+            items += u64::from(std::mem::take(&mut self.tail_items));
+            pool.give(std::mem::take(&mut self.tail));
+        }
+        items
+    }
+
+    /// Makes the tail ready for appending, from the pool where it owns nothing.
+    #[inline]
+    pub(crate) fn prepare(&mut self, pool: &mut Pool) {
+        if self.tail.capacity() == 0 {
+            self.tail = pool.take();
+        }
+    }
+
+    /// Called when the socket takes no more: what waits must not hold a large pooled buffer.
+    pub(crate) fn settle(&mut self) {
+        self.seal();
+        if let Some(chunk) = self
+            .backlog
+            .as_mut()
+            .and_then(|backlog| backlog.chunks.back_mut())
+            && chunk.bytes.capacity() > 2 * chunk.bytes.len()
+        {
+            chunk.bytes.shrink_to_fit();
+        }
+    }
+}
+
+/// Output buffers of one shard that wait for their next connection.
+#[derive(Default)]
+pub(crate) struct Pool {
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Pool {
+    #[inline]
+    fn take(&mut self) -> Vec<u8> {
+        self.buffers
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(FRESH_CAPACITY))
+    }
+
+    #[inline]
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        let poolable = (1..=POOLED_CAPACITY).contains(&buffer.capacity());
+        if poolable && self.buffers.len() < POOLED_BUFFERS {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn appended(output: &mut Output, pool: &mut Pool, bytes: &[u8]) {
+        output.prepare(pool);
+        output.tail().extend_from_slice(bytes);
+        output.add_items(1);
+    }
+
+    #[test]
+    fn empty_output_owns_nothing_and_buffers_return_to_the_pool() {
+        let (mut output, mut pool) = (Output::default(), Pool::default());
+        appended(&mut output, &mut pool, b"hello");
+        assert_eq!(output.single(), Some(&b"hello"[..]));
+        assert_eq!(output.advance(5, &mut pool), 1);
+        assert!(output.is_empty());
+        assert_eq!(output.tail().capacity(), 0);
+        assert_eq!(pool.buffers.len(), 1);
+    }
+
+    #[test]
+    fn partial_sends_keep_order_and_count_items_by_chunk() {
+        let (mut output, mut pool) = (Output::default(), Pool::default());
+        appended(&mut output, &mut pool, b"abc");
+        output.seal();
+        appended(&mut output, &mut pool, b"defg");
+        appended(&mut output, &mut pool, b"hi");
+        assert_eq!((output.len(), output.items()), (9, 3));
+        let mut taken = Vec::new();
+        for (step, sent_items) in [(2, 0), (2, 1), (4, 0), (1, 2)] {
+            let waiting: Vec<u8> = output.chunks().flatten().copied().collect();
+            taken.extend_from_slice(&waiting[..step]);
+            assert_eq!(output.advance(step, &mut pool), sent_items);
+        }
+        assert_eq!(taken, b"abcdefghi");
+        assert!(output.is_empty());
+        assert_eq!(output.len(), 0);
+    }
+
+    #[test]
+    fn discarding_tells_what_was_not_sent() {
+        let (mut output, mut pool) = (Output::default(), Pool::default());
+        for _ in 0..3 {
+            appended(&mut output, &mut pool, b"xyz");
+            output.seal();
+        }
+        assert_eq!(output.advance(4, &mut pool), 1);
+        assert_eq!(output.discard(), 2);
+        assert!(output.is_empty());
+    }
+
+    #[test]
+    fn a_blocked_output_gives_back_slack() {
+        let (mut output, mut pool) = (Output::default(), Pool::default());
+        output.tail = Vec::with_capacity(CHUNK);
+        appended(&mut output, &mut pool, b"tiny");
+        output.settle();
+        let backlog = output.backlog.as_ref().expect("sealed");
+        assert!(backlog.chunks[0].bytes.capacity() < 64);
+        assert_eq!(output.len(), 4);
+    }
+}

@@ -1,0 +1,86 @@
+//! A shard's thread: listeners, driver, loop, end.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::driver::epoll::Epoll;
+use crate::driver::io::Io;
+use crate::driver::{Driver, DriverKind, Handler};
+use crate::fdtable;
+use crate::listener::listen;
+use crate::mailbox::Mailboxes;
+
+/// What one shard consists of.
+pub struct ShardSpec<M> {
+    /// Index of the shard among `mailboxes`.
+    pub index: usize,
+    /// Mailboxes of all shards.
+    pub mailboxes: Mailboxes<M>,
+    /// Addresses to listen on, reserved by the process; may be empty.
+    pub listeners: Vec<SocketAddr>,
+    /// The backend.
+    pub driver: DriverKind,
+}
+
+/// A shard that is ready to run, in the thread that built it.
+pub struct Shard<H: Handler> {
+    io: Io<H>,
+    driver: Epoll,
+}
+
+impl<H: Handler> Shard<H> {
+    /// Gives the calling thread a descriptor table of its own, and opens the listeners and the
+    /// backend in it. Must be called in the thread that will [`run`](Self::run) the shard, and
+    /// that thread must own no descriptors.
+    ///
+    /// # Errors
+    /// An address cannot be listened on, or the kernel refuses a descriptor or the backend.
+    pub fn open(spec: ShardSpec<H::Mail>) -> io::Result<Self> {
+        fdtable::isolate(&spec.mailboxes.descriptors())?;
+        Self::open_shared(spec)
+    }
+
+    /// Like [`open`](Self::open), but stays in the process's descriptor table.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_shared(spec: ShardSpec<H::Mail>) -> io::Result<Self> {
+        let listeners = spec
+            .listeners
+            .iter()
+            .map(|address| {
+                listen(*address).map_err(|error| io::Error::new(error.source.kind(), error))
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        let wake = spec.mailboxes.wake_descriptor(spec.index);
+        let driver = match spec.driver {
+            DriverKind::Auto | DriverKind::Epoll => Epoll::new(listeners, wake)?,
+        };
+        Ok(Self {
+            io: Io::new(spec.index, spec.mailboxes),
+            driver,
+        })
+    }
+
+    /// The connections, to connect or set timers before the first turn.
+    pub fn io(&mut self) -> &mut Io<H> {
+        &mut self.io
+    }
+
+    /// Runs turns until the handler asks to stop, then closes what is left.
+    ///
+    /// # Errors
+    /// The backend failed. Everything has been closed and accounted for then, too.
+    pub fn run(mut self, handler: &mut H) -> io::Result<()> {
+        let mut outcome = Ok(());
+        while !self.io.stopping && outcome.is_ok() {
+            outcome = self.driver.turn(&mut self.io, handler);
+        }
+        self.driver.shut_down(&mut self.io, handler);
+        self.io.post_mail(handler);
+        for mail in self.io.mailboxes.close(self.io.shard()) {
+            handler.on_undelivered(mail);
+        }
+        outcome
+    }
+}

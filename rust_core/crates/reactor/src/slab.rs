@@ -1,0 +1,220 @@
+//! Storage for connections: stable slots in fixed-size chunks, addressed by generation-checked ids.
+
+use std::fmt;
+
+/// Slots per chunk. Chunks never move, so a million connections grow without copying and without
+/// the slack of a doubling vector.
+const CHUNK: usize = 256;
+
+/// Names one connection of one shard; never names a later connection in the same slot.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnId {
+    slot: u32,
+    generation: u32,
+}
+
+impl ConnId {
+    /// The id of no connection, for timers that belong to the shard itself.
+    pub const NONE: Self = Self {
+        slot: u32::MAX,
+        generation: u32::MAX,
+    };
+
+    /// The slot's index, dense from 0; reused after a connection ends.
+    #[inline]
+    #[must_use]
+    pub const fn slot(self) -> u32 {
+        self.slot
+    }
+
+    /// The id as one integer, for tokens that the kernel carries.
+    #[inline]
+    #[must_use]
+    pub const fn to_bits(self) -> u64 {
+        ((self.generation as u64) << 32) | self.slot as u64
+    }
+
+    /// The inverse of [`ConnId::to_bits`].
+    #[inline]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self {
+            slot: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
+    }
+}
+
+impl fmt::Debug for ConnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot, self.generation)
+    }
+}
+
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+/// Values addressed by [`ConnId`]. Insertion, removal and look-up take constant time.
+pub struct Slab<T> {
+    chunks: Vec<Box<[Slot<T>]>>,
+    free: Vec<u32>,
+    len: usize,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self {
+            chunks: Vec::new(),
+            free: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
+impl<T> Slab<T> {
+    /// Values stored now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Stores `value` in a free slot.
+    pub fn insert(&mut self, value: T) -> ConnId {
+        let slot = self.free.pop().unwrap_or_else(|| self.grow());
+        let entry = &mut self.chunks[slot as usize / CHUNK][slot as usize % CHUNK];
+        entry.value = Some(value);
+        self.len += 1;
+        ConnId {
+            slot,
+            generation: entry.generation,
+        }
+    }
+
+    /// Takes the value out; the id is void from then on.
+    pub fn remove(&mut self, id: ConnId) -> Option<T> {
+        let entry = self.entry_mut(id)?;
+        let value = entry.value.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(id.slot);
+        self.len -= 1;
+        Some(value)
+    }
+
+    /// The value named by `id`, unless it has been removed.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, id: ConnId) -> Option<&T> {
+        let entry = self
+            .chunks
+            .get(id.slot as usize / CHUNK)?
+            .get(id.slot as usize % CHUNK)?;
+        if entry.generation == id.generation {
+            entry.value.as_ref()
+        } else {
+            None
+        }
+    }
+
+    /// Like [`Slab::value`], mutably.
+    #[inline]
+    #[must_use]
+    pub fn value_mut(&mut self, id: ConnId) -> Option<&mut T> {
+        let entry = self.entry_mut(id)?;
+        entry.value.as_mut()
+    }
+
+    /// Ids of everything stored, in slot order.
+    pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
+        self.chunks
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, entry)| entry.value.is_some())
+            .map(|(slot, entry)| ConnId {
+                slot: slot as u32,
+                generation: entry.generation,
+            })
+    }
+
+    #[inline]
+    fn entry_mut(&mut self, id: ConnId) -> Option<&mut Slot<T>> {
+        let entry = self
+            .chunks
+            .get_mut(id.slot as usize / CHUNK)?
+            .get_mut(id.slot as usize % CHUNK)?;
+        if entry.generation == id.generation {
+            Some(entry)
+        } else {
+            None
+        }
+    }
+
+    fn grow(&mut self) -> u32 {
+        let first = (self.chunks.len() * CHUNK) as u32;
+        self.chunks.push(
+            (0..CHUNK)
+                .map(|_| Slot {
+                    generation: 0,
+                    value: None,
+                })
+                .collect(),
+        );
+        // Lowest slots are handed out first.
+        self.free.extend((first + 1..first + CHUNK as u32).rev());
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_never_names_a_later_value() {
+        let mut slab = Slab::default();
+        let first = slab.insert("first");
+        assert_eq!(slab.remove(first), Some("first"));
+        let second = slab.insert("second");
+        assert_eq!(second.slot(), first.slot());
+        assert_eq!(slab.value(first), None);
+        assert_eq!(slab.remove(first), None);
+        assert_eq!(slab.value(second), Some(&"second"));
+        assert_eq!(slab.value(ConnId::NONE), None);
+    }
+
+    #[test]
+    fn grows_by_chunks_and_reuses_slots() {
+        let mut slab = Slab::default();
+        let ids: Vec<_> = (0..1000).map(|n| slab.insert(n)).collect();
+        assert_eq!(slab.len(), 1000);
+        assert!(
+            ids.iter()
+                .enumerate()
+                .all(|(n, id)| id.slot() as usize == n)
+        );
+        for id in &ids[100..200] {
+            slab.remove(*id);
+        }
+        let again: Vec<_> = (0..100).map(|n| slab.insert(n).slot()).collect();
+        assert!(again.iter().all(|slot| (100..200).contains(slot)));
+        assert_eq!(slab.ids().count(), 1000);
+    }
+
+    #[test]
+    fn bits_round_trip() {
+        let mut slab = Slab::default();
+        let id = slab.insert(());
+        slab.remove(id);
+        let id = slab.insert(());
+        assert_eq!(ConnId::from_bits(id.to_bits()), id);
+        assert_eq!(ConnId::from_bits(ConnId::NONE.to_bits()), ConnId::NONE);
+    }
+}

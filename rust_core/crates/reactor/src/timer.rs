@@ -1,0 +1,152 @@
+//! A hashed timer wheel: constant time to set, no cancellation. Whoever set a timer checks, when
+//! it fires, whether it still matters; so a connection needs one entry of 16 bytes and no handle.
+//!
+//! Source: G. Varghese and A. Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 6.
+
+use std::time::{Duration, Instant};
+
+use crate::slab::ConnId;
+
+/// Resolution of the wheel.
+pub const TICK: Duration = Duration::from_millis(8);
+
+const SLOTS: usize = 8192;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    id: ConnId,
+    due: u32,
+    kind: u8,
+}
+
+/// Timers of one shard.
+pub struct Wheel {
+    slots: Vec<Vec<Entry>>,
+    start: Instant,
+    /// Ticks already fired.
+    fired: u32,
+    len: usize,
+    ready: Vec<Entry>,
+}
+
+impl Wheel {
+    /// An empty wheel whose time begins at `now`.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        let slots = (0..SLOTS).map(|_| Vec::new()).collect();
+        Self {
+            slots,
+            start: now,
+            fired: 0,
+            len: 0,
+            ready: Vec::new(),
+        }
+    }
+
+    /// Asks for `(id, kind)` once `at` has passed, at most one [`TICK`] late.
+    pub fn set(&mut self, at: Instant, id: ConnId, kind: u8) {
+        let after = at.saturating_duration_since(self.start).as_nanos();
+        let due = u32::try_from(after.div_ceil(TICK.as_nanos())).unwrap_or(u32::MAX);
+        let due = due.max(self.fired + 1);
+        self.slots[due as usize % SLOTS].push(Entry { id, due, kind });
+        self.len += 1;
+    }
+
+    /// The next timer that is due at `now`, if any.
+    pub fn poll(&mut self, now: Instant) -> Option<(ConnId, u8)> {
+        loop {
+            if let Some(entry) = self.ready.pop() {
+                self.len -= 1;
+                return Some((entry.id, entry.kind));
+            }
+            let elapsed = now.saturating_duration_since(self.start).as_nanos() / TICK.as_nanos();
+            let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
+            if self.fired >= elapsed {
+                return None;
+            }
+            if self.len == 0 {
+                self.fired = elapsed;
+                return None;
+            }
+            self.fired += 1;
+            let (slot, tick) = (&mut self.slots[self.fired as usize % SLOTS], self.fired);
+            self.ready
+                .extend(slot.extract_if(.., |entry| entry.due <= tick));
+            if slot.is_empty() && slot.capacity() > 64 {
+                *slot = Vec::new();
+            }
+        }
+    }
+
+    /// How long from `now` until something may be due; `None` when nothing is set.
+    #[must_use]
+    pub fn until_next(&self, now: Instant) -> Option<Duration> {
+        if self.len == 0 {
+            return None;
+        }
+        // Scanning further than this would cost more than one idle wake-up a second.
+        const LOOK_AHEAD: u32 = 128;
+        let ahead = (1..LOOK_AHEAD)
+            .find(|ahead| !self.slots[(self.fired + ahead) as usize % SLOTS].is_empty())
+            .unwrap_or(LOOK_AHEAD);
+        let at = self.start + TICK * (self.fired + ahead);
+        Some(at.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fires_in_time_never_early_and_only_once() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start);
+        let delays = [1u64, 8, 9, 500, 65_536, 65_544, 200_000];
+        for (n, delay) in delays.iter().enumerate() {
+            wheel.set(
+                start + Duration::from_millis(*delay),
+                ConnId::from_bits(n as u64),
+                n as u8,
+            );
+        }
+        let mut fired = vec![0u64; delays.len()];
+        for ms in 0..200_100 {
+            while let Some((id, kind)) = wheel.poll(start + Duration::from_millis(ms)) {
+                assert_eq!(id.to_bits(), u64::from(kind));
+                assert_eq!(fired[kind as usize], 0);
+                fired[kind as usize] = ms;
+            }
+        }
+        for (delay, fired) in delays.iter().zip(&fired) {
+            assert!(
+                fired >= delay && *fired <= delay + 8,
+                "{delay} fired at {fired}"
+            );
+        }
+        assert_eq!(wheel.until_next(start), None);
+    }
+
+    #[test]
+    fn tells_how_long_to_sleep() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start);
+        assert_eq!(wheel.until_next(start), None);
+        wheel.set(start + Duration::from_millis(80), ConnId::NONE, 0);
+        assert_eq!(wheel.until_next(start), Some(Duration::from_millis(80)));
+        assert!(wheel.poll(start + Duration::from_millis(79)).is_none());
+        assert!(wheel.poll(start + Duration::from_millis(80)).is_some());
+    }
+
+    #[test]
+    fn a_timer_in_the_past_fires_at_the_next_tick() {
+        let start = Instant::now();
+        let mut wheel = Wheel::new(start);
+        assert!(wheel.poll(start + Duration::from_secs(1)).is_none());
+        wheel.set(start, ConnId::NONE, 3);
+        assert_eq!(
+            wheel.poll(start + Duration::from_millis(1008)),
+            Some((ConnId::NONE, 3))
+        );
+    }
+}
