@@ -81,6 +81,7 @@ impl<H: Handler> Shard<H> {
         for mail in self.io.mailboxes.close(self.io.shard()) {
             handler.on_undelivered(mail);
         }
+        handler.on_written(&mut self.io);
         outcome
     }
 }

@@ -125,6 +125,8 @@ impl Handler for Echo {
     }
 
     fn on_turn_end(&mut self, _: &mut Io<Self>) {}
+
+    fn on_written(&mut self, _: &mut Io<Self>) {}
 }
 
 impl Echo {

@@ -327,6 +327,7 @@ impl Epoll {
         };
         io.sent.items += conn.output.advance(count, &mut io.pool);
         io.sent.bytes += count as u64;
+        conn.taken = conn.taken.wrapping_add(count as u32);
         io.sent.writes += 1;
         let was_blocked = std::mem::replace(&mut conn.blocked, !conn.output.is_empty());
         conn.ready = !conn.blocked;
@@ -397,6 +398,7 @@ impl<H: Handler> Driver<H> for Epoll {
         }
         self.flush(io, handler);
         io.post_mail(handler);
+        handler.on_written(io);
         if !io.listening {
             self.listeners.clear();
             self.accept_again = None;

@@ -40,6 +40,8 @@ pub struct Conn<S> {
     pub session: S,
     /// Bytes to be written at the end of the turn.
     pub output: Output,
+    /// Bytes that the kernel has taken, modulo 2^32: tells whether a blocked peer makes progress.
+    pub taken: u32,
     pub(crate) socket: Socket,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
@@ -268,6 +270,7 @@ impl<H: Handler> Io<H> {
         self.conns.insert(Conn {
             session,
             output: Output::default(),
+            taken: 0,
             socket: Socket { fd, interest: 0 },
             phase,
             paused: false,

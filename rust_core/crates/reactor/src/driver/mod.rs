@@ -106,6 +106,10 @@ pub trait Handler: Sized {
 
     /// Everything that arrived in this turn has been handed out; writing comes next.
     fn on_turn_end(&mut self, io: &mut Io<Self>);
+
+    /// Everything has been written and [`Io::sent`](io::Io::sent) is up to date; also called once
+    /// when the shard has ended.
+    fn on_written(&mut self, io: &mut Io<Self>);
 }
 
 /// A backend: how the kernel is asked.
