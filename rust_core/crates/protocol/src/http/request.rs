@@ -1,0 +1,285 @@
+//! Heads of requests.
+
+use std::mem::MaybeUninit;
+
+use super::{HeadLimits, Headers, HttpError, MAX_HEADERS, Version, bounded, syntax_error};
+
+/// A request's head: a view of the buffer that it was parsed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead<'a> {
+    /// The method, case-sensitive.
+    pub method: &'a str,
+    /// The request target as sent: visible ASCII in origin form (`/path?query`), absolute form
+    /// (`http://host/path?query`) or asterisk form (`*`).
+    pub target: &'a str,
+    /// The version of the protocol.
+    pub version: Version,
+    /// The header fields.
+    pub headers: Headers<'a>,
+}
+
+impl<'a> RequestHead<'a> {
+    /// The target's path, still percent-encoded, without authority and query.
+    #[must_use]
+    pub fn path(&self) -> &'a str {
+        match self.path_and_query().split_once('?') {
+            Some((path, _)) => path,
+            None => self.path_and_query(),
+        }
+    }
+
+    /// The target's query after the `?`, still percent-encoded.
+    #[must_use]
+    pub fn query(&self) -> Option<&'a str> {
+        let (_, query) = self.path_and_query().split_once('?')?;
+        Some(query)
+    }
+
+    /// Whether the connection stays open after the answer (RFC 9112 section 9.3). HTTP/1.0
+    /// connections never do, so no answer needs `Connection: keep-alive`.
+    #[must_use]
+    pub fn keep_alive(&self) -> bool {
+        self.version == Version::Http11 && !self.headers.has_token("connection", "close")
+    }
+
+    fn path_and_query(&self) -> &'a str {
+        let Some(after_scheme) = absolute_form(self.target) else {
+            return self.target;
+        };
+        match after_scheme.find(['/', '?']) {
+            Some(start) => &after_scheme[start..],
+            None => "/",
+        }
+    }
+}
+
+/// Parses the request head at the start of `buf`; returns it with its length in bytes, or `None`
+/// when more bytes are needed. What follows the head in `buf`, such as a body, is left alone.
+///
+/// Refused beyond what RFC 9112 demands: bare LF as a line end, and targets that are not ASCII or
+/// have none of the forms of [`RequestHead::target`].
+///
+/// # Errors
+/// [`HttpError`], as soon as the bytes that show it are there; answer with its status and close.
+pub fn parse_head(
+    buf: &[u8],
+    limits: HeadLimits,
+) -> Result<Option<(RequestHead<'_>, usize)>, HttpError> {
+    let (view, span) = bounded(buf, limits)?;
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
+    let max_headers = limits.max_headers.min(MAX_HEADERS);
+    let mut request = httparse::Request::new(&mut []);
+    let status = request
+        .parse_with_uninit_headers(view, &mut fields[..max_headers])
+        .map_err(|error| match error {
+            httparse::Error::Version => version_error(view),
+            error => syntax_error(error),
+        })?;
+    if status.is_partial() {
+        return match span.end {
+            Some(_) => Err(HttpError::Malformed("incomplete head")),
+            None if view.len() >= limits.max_bytes => Err(span.too_large()),
+            None => Ok(None),
+        };
+    }
+    let (Some(method), Some(target)) = (request.method, request.path) else {
+        return Err(HttpError::Malformed("invalid request line"));
+    };
+    if !target.is_ascii()
+        || !(target.starts_with('/') || target == "*" || absolute_form(target).is_some())
+    {
+        return Err(HttpError::Malformed("invalid request target"));
+    }
+    let version = match request.version {
+        Some(1) => Version::Http11,
+        _ => Version::Http10,
+    };
+    let (headers, len) = span
+        .headers(view)
+        .ok_or(HttpError::Malformed("incomplete head"))?;
+    let head = RequestHead {
+        method,
+        target,
+        version,
+        headers,
+    };
+    Ok(Some((head, len)))
+}
+
+/// What follows `http://` or `https://`.
+fn absolute_form(target: &str) -> Option<&str> {
+    let (scheme, rest) = target.split_once("://")?;
+    let known = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
+    known.then_some(rest)
+}
+
+/// A request line that ends in something other than HTTP/1.0 or HTTP/1.1: another version of HTTP,
+/// or no HTTP at all.
+fn version_error(view: &[u8]) -> HttpError {
+    let mut words = view.trim_ascii_start().split(|b| *b == b' ');
+    match words.nth(2) {
+        Some(word) if word.starts_with(b"HTTP/") => HttpError::Version,
+        _ => HttpError::Malformed("invalid request line"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits {
+        max_bytes: 256,
+        max_headers: 4,
+    };
+
+    fn parsed(bytes: &[u8]) -> (RequestHead<'_>, usize) {
+        parse_head(bytes, LIMITS).unwrap().unwrap()
+    }
+
+    /// The error of `bytes` given whole; given byte by byte the status must be the same.
+    fn refused(bytes: &[u8]) -> HttpError {
+        let whole = parse_head(bytes, LIMITS).unwrap_err();
+        let mut prefixes = (0..=bytes.len()).map(|n| parse_head(&bytes[..n], LIMITS));
+        let early = prefixes.find_map(Result::err).unwrap();
+        assert_eq!(early.status(), whole.status(), "{}", bytes.escape_ascii());
+        whole
+    }
+
+    #[test]
+    fn a_head_whole_byte_by_byte_and_with_a_tail() {
+        let bytes = b"\r\nPOST /v1/request/a%2Eb?x=1?2 HTTP/1.1\r\nHost: a:1\r\nX-Empty:\r\n\
+            Connection: keep-alive , Upgrade\r\nconnection:\tTE \r\n\r\n";
+        for n in 0..bytes.len() {
+            assert_eq!(parse_head(&bytes[..n], LIMITS), Ok(None), "{n}");
+        }
+        let (head, len) = parsed(bytes);
+        assert_eq!(len, bytes.len());
+        let with_tail = [bytes.as_slice(), b"{body}\n\0"].concat();
+        assert_eq!(parsed(&with_tail), (head, len));
+
+        assert_eq!(head.method, "POST");
+        assert_eq!(head.path(), "/v1/request/a%2Eb");
+        assert_eq!(head.query(), Some("x=1?2"));
+        assert_eq!(head.version, Version::Http11);
+        let headers = head.headers;
+        assert_eq!(headers.value("host"), Ok(Some(b"a:1".as_slice())));
+        assert_eq!(headers.value("x-empty"), Ok(Some(b"".as_slice())));
+        assert_eq!(headers.value("absent"), Ok(None));
+        assert_eq!(headers.value("connection"), Err(HttpError::DuplicateHeader));
+        assert_eq!((headers.count("CONNECTION"), headers.count("hos")), (2, 0));
+        for token in ["keep-alive", "upgrade", "te"] {
+            assert!(headers.has_token("Connection", token), "{token}");
+        }
+        assert!(!headers.has_token("Connection", "keep"));
+        assert!(!headers.has_token("Host", ""));
+        assert_eq!(headers.iter().count(), 4);
+        assert_eq!(
+            format!("{:?}", parsed(b"GET / HTTP/1.1\r\nA: b\r\n\r\n").0.headers),
+            r#"{"A": "b"}"#
+        );
+    }
+
+    #[test]
+    fn forms_of_the_target() {
+        let cases = [
+            ("/", "/", None),
+            ("/a?", "/a", Some("")),
+            ("*", "*", None),
+            ("http://h:80/p/q?r=/s", "/p/q", Some("r=/s")),
+            ("HTTPS://h?q", "", Some("q")),
+            ("http://h", "/", None),
+        ];
+        for (target, path, query) in cases {
+            let bytes = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let (head, _) = parsed(bytes.as_bytes());
+            assert_eq!((head.path(), head.query()), (path, query), "{target}");
+        }
+        for target in ["a", "host:80", "ftp://h/", "/é", "?q", "://"] {
+            let bytes = format!("GET {target} HTTP/1.1\r\n\r\n");
+            assert_eq!(refused(bytes.as_bytes()).status(), 400, "{target}");
+        }
+    }
+
+    #[test]
+    fn keeping_the_connection() {
+        let cases: [(&[u8], bool); 5] = [
+            (b"GET / HTTP/1.1\r\n\r\n", true),
+            (b"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", false),
+            (b"GET / HTTP/1.1\r\nConnection: x, close\r\n\r\n", false),
+            (b"GET / HTTP/1.0\r\n\r\n", false),
+            (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", false),
+        ];
+        for (bytes, want) in cases {
+            assert_eq!(parsed(bytes).0.keep_alive(), want);
+        }
+    }
+
+    #[test]
+    fn malformed_heads() {
+        let cases: [&[u8]; 24] = [
+            b"GET / HTTP/1.1\nHost: a\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\r\n\n",
+            b"\nGET / HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n",
+            b"GET / HTTP/1.1\r\nHost: a\r\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\r\n folded\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\r\n\tfolded\r\n\r\n",
+            b"GET / HTTP/1.1\r\n A: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA : b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA\t: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA\r\n\r\n",
+            b"GET / HTTP/1.1\r\n: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA\0: b\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: b\0\r\n\r\n",
+            b"GET / HTTP/1.1\r\nA: \x7f\r\n\r\n",
+            b"GET /\0 HTTP/1.1\r\n\r\n",
+            b"GET  / HTTP/1.1\r\n\r\n",
+            b"GET /  HTTP/1.1\r\n\r\n",
+            b"GET / HTTP/1.1 \r\n\r\n",
+            b"GET /\r\n\r\n",
+            b" GET / HTTP/1.1\r\n\r\n",
+            b"CONNECT {\"verbose\":false}\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        ];
+        for bytes in cases {
+            assert_eq!(refused(bytes).status(), 400, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn other_versions() {
+        for version in ["HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "HTTP/3"] {
+            let bytes = format!("GET / {version}\r\n\r\n");
+            assert_eq!(refused(bytes.as_bytes()), HttpError::Version);
+            assert_eq!(refused(bytes.as_bytes()).status(), 505);
+        }
+        assert_eq!(refused(b"GET / SMTP/1.1\r\n\r\n").status(), 400);
+        assert_eq!(refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").status(), 505);
+    }
+
+    #[test]
+    fn limits() {
+        let with = |fields: &str| format!("GET / HTTP/1.1\r\n{fields}\r\n").into_bytes();
+        let exact = with(&format!("A: {}\r\n", "x".repeat(256 - 23)));
+        assert_eq!(parsed(&exact).1, 256);
+        let over = with(&format!("A: {}\r\n", "x".repeat(257 - 23)));
+        assert_eq!(refused(&over), HttpError::HeadTooLarge);
+        assert_eq!(refused(&over).status(), 431);
+        let target = [b"GET /", [b'a'; 300].as_slice()].concat();
+        assert_eq!(refused(&target), HttpError::TargetTooLong);
+        assert_eq!(refused(&target).status(), 414);
+        assert_eq!(parsed(&with(&"A: b\r\n".repeat(4))).0.headers.count("a"), 4);
+        let many = with(&"A: b\r\n".repeat(5));
+        assert_eq!(refused(&many), HttpError::TooManyHeaders);
+        assert_eq!(refused(&many).status(), 431);
+        let generous = HeadLimits {
+            max_headers: usize::MAX,
+            ..HeadLimits::default()
+        };
+        let many = with(&"A: b\r\n".repeat(MAX_HEADERS + 1));
+        assert_eq!(parse_head(&many, generous), Err(HttpError::TooManyHeaders));
+        assert_eq!(refused(&[b'\r', b'\n'].repeat(200)).status(), 414);
+    }
+}

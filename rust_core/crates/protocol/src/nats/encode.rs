@@ -1,0 +1,348 @@
+//! Appends operations to a buffer. Nothing here allocates but the buffer when it has to grow.
+//!
+//! Subjects, queue groups, SIDs and replies go out as they are: they must not be empty and hold no
+//! blanks and no line ends. Fields are separated by one space and lines end in CR LF.
+
+use super::info::{ConnectOptions, ServerInfo};
+
+/// A `PING`.
+pub const PING: &[u8] = b"PING\r\n";
+/// A `PONG`.
+pub const PONG: &[u8] = b"PONG\r\n";
+/// A `+OK`.
+pub const OK: &[u8] = b"+OK\r\n";
+
+const CRLF: &[u8] = b"\r\n";
+const NO_RESPONDERS_STATUS: &[u8] = b"NATS/1.0 503\r\nNats-Subject: ";
+
+/// Digits of the largest `usize`.
+const MAX_DIGITS: usize = 20;
+
+/// A number in decimal digits.
+struct Decimal {
+    digits: [u8; MAX_DIGITS],
+    start: usize,
+}
+
+impl Decimal {
+    #[inline]
+    fn new(mut n: u64) -> Self {
+        let mut digits = [b'0'; MAX_DIGITS];
+        let mut start = MAX_DIGITS;
+        loop {
+            start -= 1;
+            // The remainder is below ten.
+            digits[start] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 || start == 0 {
+                return Self { digits, start };
+            }
+        }
+    }
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
+    }
+}
+
+/// Number of decimal digits of `n`.
+#[inline]
+const fn decimal_len(n: usize) -> usize {
+    match n.checked_ilog10() {
+        Some(log) => log as usize + 1,
+        None => 1,
+    }
+}
+
+/// Size of an optional field and the space before it.
+#[inline]
+fn field_len(field: Option<&[u8]>) -> usize {
+    field.map_or(0, |field| 1 + field.len())
+}
+
+#[inline]
+fn push_field(out: &mut Vec<u8>, field: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(field);
+}
+
+/// Size in bytes of what [`encode_msg`] appends.
+#[inline]
+#[must_use]
+pub fn msg_len(subject: &[u8], sid: &[u8], reply: Option<&[u8]>, payload: &[u8]) -> usize {
+    "MSG ".len()
+        + subject.len()
+        + field_len(Some(sid))
+        + field_len(reply)
+        + 1
+        + decimal_len(payload.len())
+        + CRLF.len()
+        + payload.len()
+        + CRLF.len()
+}
+
+/// Size in bytes of what [`encode_hmsg`] appends.
+#[inline]
+#[must_use]
+pub fn hmsg_len(
+    subject: &[u8],
+    sid: &[u8],
+    reply: Option<&[u8]>,
+    headers: &[u8],
+    payload: &[u8],
+) -> usize {
+    let total = headers.len() + payload.len();
+    "HMSG ".len()
+        + subject.len()
+        + field_len(Some(sid))
+        + field_len(reply)
+        + 1
+        + decimal_len(headers.len())
+        + 1
+        + decimal_len(total)
+        + CRLF.len()
+        + total
+        + CRLF.len()
+}
+
+/// `MSG <subject> <sid> [reply] <size>` and the payload.
+#[inline]
+pub fn encode_msg(
+    out: &mut Vec<u8>,
+    subject: &[u8],
+    sid: &[u8],
+    reply: Option<&[u8]>,
+    payload: &[u8],
+) {
+    out.reserve(msg_len(subject, sid, reply, payload));
+    out.extend_from_slice(b"MSG ");
+    out.extend_from_slice(subject);
+    push_field(out, sid);
+    encode_body(out, reply, None, payload);
+}
+
+/// `HMSG <subject> <sid> [reply] <header length> <total length>`, the header block and the payload.
+#[inline]
+pub fn encode_hmsg(
+    out: &mut Vec<u8>,
+    subject: &[u8],
+    sid: &[u8],
+    reply: Option<&[u8]>,
+    headers: &[u8],
+    payload: &[u8],
+) {
+    out.reserve(hmsg_len(subject, sid, reply, headers, payload));
+    out.extend_from_slice(b"HMSG ");
+    out.extend_from_slice(subject);
+    push_field(out, sid);
+    encode_body(out, reply, Some(headers), payload);
+}
+
+/// `PUB <subject> [reply] <size>` and the payload.
+#[inline]
+pub fn encode_pub(out: &mut Vec<u8>, subject: &[u8], reply: Option<&[u8]>, payload: &[u8]) {
+    // The same shape without a SID.
+    out.reserve(msg_len(subject, b"", reply, payload));
+    out.extend_from_slice(b"PUB ");
+    out.extend_from_slice(subject);
+    encode_body(out, reply, None, payload);
+}
+
+/// `HPUB <subject> [reply] <header length> <total length>`, the header block and the payload.
+#[inline]
+pub fn encode_hpub(
+    out: &mut Vec<u8>,
+    subject: &[u8],
+    reply: Option<&[u8]>,
+    headers: &[u8],
+    payload: &[u8],
+) {
+    out.reserve(hmsg_len(subject, b"", reply, headers, payload));
+    out.extend_from_slice(b"HPUB ");
+    out.extend_from_slice(subject);
+    encode_body(out, reply, Some(headers), payload);
+}
+
+/// Everything from the reply on, which all operations with a payload share.
+#[inline]
+fn encode_body(out: &mut Vec<u8>, reply: Option<&[u8]>, headers: Option<&[u8]>, payload: &[u8]) {
+    if let Some(reply) = reply {
+        push_field(out, reply);
+    }
+    let headers_len = headers.map_or(0, <[u8]>::len);
+    if headers.is_some() {
+        push_field(out, Decimal::new(headers_len as u64).as_bytes());
+    }
+    push_field(
+        out,
+        Decimal::new((headers_len + payload.len()) as u64).as_bytes(),
+    );
+    out.extend_from_slice(CRLF);
+    out.extend_from_slice(headers.unwrap_or_default());
+    out.extend_from_slice(payload);
+    out.extend_from_slice(CRLF);
+}
+
+/// `SUB <subject> [queue] <sid>`
+pub fn encode_sub(out: &mut Vec<u8>, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
+    out.extend_from_slice(b"SUB ");
+    out.extend_from_slice(subject);
+    if let Some(queue) = queue {
+        push_field(out, queue);
+    }
+    push_field(out, sid);
+    out.extend_from_slice(CRLF);
+}
+
+/// `UNSUB <sid> [max]`
+pub fn encode_unsub(out: &mut Vec<u8>, sid: &[u8], max: Option<u64>) {
+    out.extend_from_slice(b"UNSUB ");
+    out.extend_from_slice(sid);
+    if let Some(max) = max {
+        push_field(out, Decimal::new(max).as_bytes());
+    }
+    out.extend_from_slice(CRLF);
+}
+
+/// `-ERR '<text>'`, with the single quotes that clients insist on. The texts are in
+/// [`error`](super::error).
+pub fn encode_err(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(b"-ERR '");
+    out.extend_from_slice(text.as_bytes());
+    out.extend_from_slice(b"'\r\n");
+}
+
+/// `INFO <json>`
+pub fn encode_info(out: &mut Vec<u8>, info: &ServerInfo) {
+    out.extend_from_slice(b"INFO ");
+    info.encode_json(out);
+    out.extend_from_slice(CRLF);
+}
+
+/// `CONNECT <json>`
+pub fn encode_connect(out: &mut Vec<u8>, options: &ConnectOptions) {
+    out.extend_from_slice(b"CONNECT ");
+    options.encode_json(out);
+    out.extend_from_slice(CRLF);
+}
+
+/// The answer to a request to `subject` that nobody is subscribed to: an `HMSG` to `reply` with
+/// status 503 and no payload, which names the subject since nats-server 2.12.
+pub fn encode_no_responders(out: &mut Vec<u8>, reply: &[u8], sid: &[u8], subject: &[u8]) {
+    let len = NO_RESPONDERS_STATUS.len() + subject.len() + 2 * CRLF.len();
+    let digits = Decimal::new(len as u64);
+    out.reserve(64 + reply.len() + sid.len() + len);
+    out.extend_from_slice(b"HMSG ");
+    out.extend_from_slice(reply);
+    push_field(out, sid);
+    push_field(out, digits.as_bytes());
+    push_field(out, digits.as_bytes());
+    out.extend_from_slice(CRLF);
+    out.extend_from_slice(NO_RESPONDERS_STATUS);
+    out.extend_from_slice(subject);
+    out.extend_from_slice(b"\r\n\r\n\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = b"before ".to_vec();
+        encode(&mut out);
+        let text = String::from_utf8_lossy(&out).into_owned();
+        assert!(text.starts_with("before "), "{text}");
+        text["before ".len()..].to_owned()
+    }
+
+    #[test]
+    fn decimal_matches_display() {
+        let edges = (0..20).map(|power| 10u64.pow(power)).chain([u64::MAX]);
+        for n in edges.flat_map(|n| [n - 1, n, n.saturating_add(1)]) {
+            assert_eq!(Decimal::new(n).as_bytes(), n.to_string().as_bytes());
+            assert_eq!(decimal_len(n as usize), n.to_string().len());
+        }
+    }
+
+    #[test]
+    fn messages() {
+        assert_eq!(
+            encoded(|out| encode_msg(out, b"a.b", b"9", None, b"hello")),
+            "MSG a.b 9 5\r\nhello\r\n"
+        );
+        assert_eq!(
+            encoded(|out| encode_msg(out, b"a.b", b"9", Some(b"r"), b"")),
+            "MSG a.b 9 r 0\r\n\r\n"
+        );
+        let headers = b"NATS/1.0\r\nA: b\r\n\r\n";
+        assert_eq!(
+            encoded(|out| encode_hmsg(out, b"a", b"1", Some(b"r"), headers, b"xy")),
+            "HMSG a 1 r 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n"
+        );
+        assert_eq!(
+            encoded(|out| encode_pub(out, b"a", Some(b"r"), b"x")),
+            "PUB a r 1\r\nx\r\n"
+        );
+        assert_eq!(
+            encoded(|out| encode_hpub(out, b"a", None, headers, b"")),
+            "HPUB a 18 18\r\nNATS/1.0\r\nA: b\r\n\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn lengths_are_exact() {
+        let (subject, sid) = (&b"some.subject"[..], &b"12345"[..]);
+        for size in [0, 1, 9, 10, 99, 100, 99_999, 100_000] {
+            let payload = vec![b'x'; size];
+            for reply in [None, Some(&b"_INBOX.abc"[..])] {
+                let msg = encoded(|out| encode_msg(out, subject, sid, reply, &payload));
+                assert_eq!(msg.len(), msg_len(subject, sid, reply, &payload));
+                let headers = vec![b'h'; size / 3];
+                let hmsg = encoded(|out| encode_hmsg(out, subject, sid, reply, &headers, &payload));
+                assert_eq!(
+                    hmsg.len(),
+                    hmsg_len(subject, sid, reply, &headers, &payload)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn no_allocation_when_there_is_room() {
+        let mut out = Vec::with_capacity(msg_len(b"a", b"1", None, b"xyz"));
+        let before = (out.as_ptr(), out.capacity());
+        encode_msg(&mut out, b"a", b"1", None, b"xyz");
+        assert_eq!(before, (out.as_ptr(), out.capacity()));
+    }
+
+    #[test]
+    fn lines() {
+        assert_eq!(
+            encoded(|out| encode_sub(out, b"a.*", Some(b"q"), b"7")),
+            "SUB a.* q 7\r\n"
+        );
+        assert_eq!(
+            encoded(|out| encode_sub(out, b">", None, b"7")),
+            "SUB > 7\r\n"
+        );
+        assert_eq!(
+            encoded(|out| encode_unsub(out, b"7", Some(100))),
+            "UNSUB 7 100\r\n"
+        );
+        assert_eq!(encoded(|out| encode_unsub(out, b"7", None)), "UNSUB 7\r\n");
+        assert_eq!(
+            encoded(|out| encode_err(out, super::super::error::STALE_CONNECTION)),
+            "-ERR 'Stale Connection'\r\n"
+        );
+    }
+
+    #[test]
+    fn no_responders_names_the_subject() {
+        // 32 + len("svc.x"), as nats-server's processInboundClientMsg computes it.
+        assert_eq!(
+            encoded(|out| encode_no_responders(out, b"_INBOX.1.2", b"3", b"svc.x")),
+            "HMSG _INBOX.1.2 3 37 37\r\nNATS/1.0 503\r\nNats-Subject: svc.x\r\n\r\n\r\n"
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! The routing table that all shards share.
+
+use crate::matches::Matches;
+use crate::rng::Rng;
+use crate::subject::{self, InvalidSubject, Kind};
+use crate::table::Table;
+use crate::trie::Trie;
+use hashbrown::DefaultHashBuilder;
+use std::hash::{BuildHasher, Hash};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Number of partitions of each kind, a power of two.
+const PARTITIONS: usize = 256;
+
+/// All subscriptions of the process, used from any thread.
+///
+/// Literal subjects are spread by their hash over 256 partitions, wildcard patterns whose first
+/// two tokens are literal by the hash of these ("deep" ones, `_INBOX.<id>.*` above all) over
+/// another 256; all other patterns share one trie ("shallow"). Each has a lock of its own, held
+/// by a subscription for about a microsecond. A lookup takes one lock at a time: the literal
+/// partition's, and that of a deep partition or of the shallow trie only while such
+/// subscriptions exist.
+///
+/// A subscription is seen by every lookup that happens after [`SharedRouter::subscribe`]
+/// returned, in the sense of the memory model.
+pub struct SharedRouter<S> {
+    hasher: DefaultHashBuilder,
+    literals: Box<[Partition<Table<S>>]>,
+    deep: Box<[Partition<Trie<S>>]>,
+    shallow: Partition<Trie<S>>,
+    literal_len: Counter,
+    deep_len: Counter,
+    shallow_len: Counter,
+}
+
+impl<S: Copy + Eq + Hash> SharedRouter<S> {
+    /// An empty routing table with a random hash seed.
+    #[must_use]
+    pub fn new() -> Self {
+        let hasher = DefaultHashBuilder::default();
+        let table = || Partition::new(Table::with_hasher(hasher.clone()));
+        let trie = || Partition::new(Trie::with_hasher(hasher.clone()));
+        Self {
+            literals: (0..PARTITIONS).map(|_| table()).collect(),
+            deep: (0..PARTITIONS).map(|_| trie()).collect(),
+            shallow: trie(),
+            hasher,
+            literal_len: Counter::default(),
+            deep_len: Counter::default(),
+            shallow_len: Counter::default(),
+        }
+    }
+
+    /// Adds a subscription, plain or as a member of a queue group; `Ok(false)` if it is there
+    /// already.
+    ///
+    /// # Errors
+    /// [`InvalidSubject`] if `pattern` cannot be subscribed to; nothing is added.
+    pub fn subscribe(
+        &self,
+        pattern: &[u8],
+        queue: Option<&[u8]>,
+        subscriber: S,
+    ) -> Result<bool, InvalidSubject> {
+        if subject::validate_subscription(pattern)? == Kind::Literal {
+            let hash = self.hasher.hash_one(pattern);
+            let mut table = partition(&self.literals, hash).write();
+            let inserted = table.insert_hashed(hash, pattern, queue, subscriber);
+            self.literal_len.add(inserted);
+            return Ok(inserted);
+        }
+        let (trie, len) = self.trie(pattern);
+        let mut trie = trie.write();
+        let inserted = trie.insert(pattern, queue, subscriber);
+        len.add(inserted);
+        Ok(inserted)
+    }
+
+    /// Removes a subscription; false if it is not there.
+    pub fn unsubscribe(&self, pattern: &[u8], queue: Option<&[u8]>, subscriber: &S) -> bool {
+        match subject::validate_subscription(pattern) {
+            Err(_) => false,
+            Ok(Kind::Literal) => {
+                let hash = self.hasher.hash_one(pattern);
+                let mut table = partition(&self.literals, hash).write();
+                let removed = table.remove_hashed(hash, pattern, queue, subscriber);
+                self.literal_len.subtract(removed);
+                removed
+            }
+            Ok(Kind::Wildcard) => {
+                let (trie, len) = self.trie(pattern);
+                let mut trie = trie.write();
+                let removed = trie.remove(pattern, queue, subscriber);
+                len.subtract(removed);
+                removed
+            }
+        }
+    }
+
+    /// Adds the receivers of a message published to `subject` to `matches`, which the caller
+    /// clears first.
+    ///
+    /// Every plain subscription that `accept` takes is a receiver, and of each queue group, over
+    /// all patterns that match, one member that it takes. `accept` runs under a lock: it must be
+    /// short and must not call the router. Wildcard tokens in `subject` are literal text; a
+    /// subject with an empty token matches nothing.
+    #[inline]
+    pub fn match_into(
+        &self,
+        subject: &[u8],
+        matches: &mut Matches<S>,
+        rng: &mut Rng,
+        mut accept: impl FnMut(&S) -> bool,
+    ) {
+        let hash = self.hasher.hash_one(subject);
+        partition(&self.literals, hash).read().match_hashed(
+            hash,
+            subject,
+            matches,
+            rng,
+            &mut accept,
+        );
+        if let Some(trie) = self.deep_trie(subject) {
+            trie.read().match_into(subject, matches, rng, &mut accept);
+        }
+        if !self.shallow_len.is_zero() {
+            self.shallow
+                .read()
+                .match_into(subject, matches, rng, &mut accept);
+        }
+    }
+
+    /// Whether any subscription matches `subject`.
+    #[must_use]
+    pub fn has_interest(&self, subject: &[u8]) -> bool {
+        let hash = self.hasher.hash_one(subject);
+        let literals = partition(&self.literals, hash);
+        literals.read().contains_hashed(hash, subject)
+            || self
+                .deep_trie(subject)
+                .is_some_and(|trie| trie.read().has_interest(subject))
+            || !self.shallow_len.is_zero() && self.shallow.read().has_interest(subject)
+    }
+
+    /// Number of subscriptions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        [&self.literal_len, &self.deep_len, &self.shallow_len]
+            .iter()
+            .map(|counter| counter.0.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Whether there are no subscriptions.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fails if an inner count or reference is wrong: for tests.
+    ///
+    /// # Panics
+    /// If an invariant does not hold.
+    #[doc(hidden)]
+    pub fn check_invariants(&self) {
+        let mut len = 0;
+        for table in &self.literals {
+            table.read().check_invariants();
+            len += table.read().len();
+        }
+        for trie in self.deep.iter().chain([&self.shallow]) {
+            trie.read().check_invariants();
+            len += trie.read().len();
+        }
+        assert_eq!(len, self.len());
+    }
+
+    /// The trie that holds a wildcard pattern, and its counter.
+    fn trie(&self, pattern: &[u8]) -> (&Partition<Trie<S>>, &Counter) {
+        match subject::literal_prefix(pattern) {
+            Some(prefix) => {
+                let hash = self.hasher.hash_one(prefix);
+                (partition(&self.deep, hash), &self.deep_len)
+            }
+            None => (&self.shallow, &self.shallow_len),
+        }
+    }
+
+    /// The trie of the deep patterns that may match `subject`, if there are any.
+    #[inline]
+    fn deep_trie(&self, subject: &[u8]) -> Option<&Partition<Trie<S>>> {
+        if self.deep_len.is_zero() {
+            return None;
+        }
+        let prefix = subject::two_token_prefix(subject)?;
+        Some(partition(&self.deep, self.hasher.hash_one(prefix)))
+    }
+}
+
+impl<S: Copy + Eq + Hash> Default for SharedRouter<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A part of the routing table behind its lock, on cache lines of its own.
+#[repr(align(128))]
+struct Partition<T>(RwLock<T>);
+
+impl<T> Partition<T> {
+    fn new(content: T) -> Self {
+        Self(RwLock::new(content))
+    }
+
+    // A thread that panicked must not take the routing of all others with it.
+    #[inline]
+    fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A number of subscriptions, changed under the lock of the part that it counts.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counter(AtomicUsize);
+
+impl Counter {
+    fn add(&self, one: bool) {
+        self.0.fetch_add(usize::from(one), Ordering::Release);
+    }
+
+    fn subtract(&self, one: bool) {
+        self.0.fetch_sub(usize::from(one), Ordering::Release);
+    }
+
+    #[inline]
+    fn is_zero(&self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// The partition for `hash`, by bits that no index inside it uses.
+#[inline]
+fn partition<T>(partitions: &[Partition<T>], hash: u64) -> &Partition<T> {
+    &partitions[(hash >> 48) as usize & (PARTITIONS - 1)]
+}

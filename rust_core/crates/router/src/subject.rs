@@ -1,0 +1,205 @@
+//! Subjects: dot-separated tokens, matched byte for byte.
+//!
+//! `*` alone in a token matches one token; `>` alone in the last token matches one or more.
+//! Inside a longer token (`foo*`, `f>`) both are ordinary text. Tokens need not be UTF-8.
+
+use std::error::Error;
+use std::fmt;
+
+/// Separates the tokens of a subject.
+pub const SEPARATOR: u8 = b'.';
+/// The token that matches exactly one token.
+pub const STAR: &[u8] = b"*";
+/// The last token that matches one or more tokens.
+pub const TAIL: &[u8] = b">";
+
+/// Whether a subscription names one subject or many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No wildcard token: matches the subject equal to itself.
+    Literal,
+    /// At least one token is `*` or `>`.
+    Wildcard,
+}
+
+/// Why a subject cannot be subscribed to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidSubject {
+    /// The subject is empty, begins or ends with a dot, or holds two dots in a row.
+    EmptyToken,
+    /// The subject holds SP, TAB, CR, LF, FF or NUL; the byte is the one found.
+    ForbiddenByte(u8),
+    /// A token follows `>`.
+    TailNotLast,
+}
+
+impl fmt::Display for InvalidSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyToken => f.write_str("subject has an empty token"),
+            Self::ForbiddenByte(byte) => write!(f, "subject holds the byte {byte:#04x}"),
+            Self::TailNotLast => f.write_str("a token follows '>'"),
+        }
+    }
+}
+
+impl Error for InvalidSubject {}
+
+/// Checks a subscription's subject (the subject rules of the NATS protocol).
+///
+/// # Errors
+/// [`InvalidSubject`] names the first token's fault.
+pub fn validate_subscription(subject: &[u8]) -> Result<Kind, InvalidSubject> {
+    let mut kind = Kind::Literal;
+    let mut ended = false;
+    for token in tokens(subject) {
+        if token.is_empty() {
+            return Err(InvalidSubject::EmptyToken);
+        }
+        if ended {
+            return Err(InvalidSubject::TailNotLast);
+        }
+        if let Some(&byte) = token.iter().find(|&&byte| is_forbidden(byte)) {
+            return Err(InvalidSubject::ForbiddenByte(byte));
+        }
+        ended = token == TAIL;
+        if ended || token == STAR {
+            kind = Kind::Wildcard;
+        }
+    }
+    Ok(kind)
+}
+
+/// Whether a pedantic client may publish to `subject`: valid, and without wildcard tokens.
+#[must_use]
+pub fn is_valid_publish(subject: &[u8]) -> bool {
+    validate_subscription(subject) == Ok(Kind::Literal)
+}
+
+/// The tokens of `subject`, the empty ones too: n dots give n + 1 tokens.
+pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
+    subject.split(|&byte| byte == SEPARATOR)
+}
+
+/// Whether `subject` has an empty token; such a subject matches no subscription.
+pub(crate) fn has_empty_token(subject: &[u8]) -> bool {
+    // No early exit, so that the compiler vectorises the scan.
+    let doubled = subject
+        .iter()
+        .zip(subject.iter().skip(1))
+        .fold(false, |found, (&a, &b)| {
+            found | ((a == SEPARATOR) & (b == SEPARATOR))
+        });
+    doubled
+        || subject.first().is_none_or(|&byte| byte == SEPARATOR)
+        || subject.last() == Some(&SEPARATOR)
+}
+
+/// The first two tokens of a subject that has more than two.
+#[inline]
+pub(crate) fn two_token_prefix(subject: &[u8]) -> Option<&[u8]> {
+    let first = token_len(subject);
+    let rest = subject.get(first + 1..)?;
+    let second = token_len(rest);
+    if second == rest.len() {
+        return None;
+    }
+    subject.get(..first + 1 + second)
+}
+
+/// The first two tokens of a pattern, if both are literal and more tokens follow.
+pub(crate) fn literal_prefix(pattern: &[u8]) -> Option<&[u8]> {
+    two_token_prefix(pattern)
+        .filter(|prefix| !prefix.starts_with(b"*.") && !prefix.ends_with(b".*"))
+}
+
+/// Length of the first token, in bytes.
+#[inline]
+pub(crate) fn token_len(subject: &[u8]) -> usize {
+    subject
+        .iter()
+        .position(|&byte| byte == SEPARATOR)
+        .unwrap_or(subject.len())
+}
+
+fn is_forbidden(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\r' | b'\n' | 0x0c | 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subscriptions_are_classified() {
+        for literal in [
+            "foo", "foo.bar", "foo*", "f>", ">x.y", "**", "a.*b", "ä.ö", "$SYS.x",
+        ] {
+            assert_eq!(
+                validate_subscription(literal.as_bytes()),
+                Ok(Kind::Literal),
+                "{literal}"
+            );
+            assert!(is_valid_publish(literal.as_bytes()), "{literal}");
+        }
+        for wildcard in ["*", ">", "foo.*", "*.foo", "foo.>", "*.>", "a.*.c", "*.*"] {
+            assert_eq!(
+                validate_subscription(wildcard.as_bytes()),
+                Ok(Kind::Wildcard),
+                "{wildcard}"
+            );
+            assert!(!is_valid_publish(wildcard.as_bytes()), "{wildcard}");
+        }
+        assert_eq!(validate_subscription(b"\xff\xfe.\x80"), Ok(Kind::Literal));
+    }
+
+    #[test]
+    fn invalid_subjects_are_named() {
+        use InvalidSubject::{EmptyToken, ForbiddenByte, TailNotLast};
+        for subject in ["", ".", ".foo", "foo.", "foo..bar", "..", ">.", "*..*"] {
+            assert_eq!(
+                validate_subscription(subject.as_bytes()),
+                Err(EmptyToken),
+                "{subject:?}"
+            );
+            assert!(!is_valid_publish(subject.as_bytes()));
+        }
+        for byte in [b' ', b'\t', b'\r', b'\n', 0x0c, 0] {
+            for subject in [vec![byte], vec![b'a', byte], vec![b'a', b'.', byte, b'b']] {
+                assert_eq!(validate_subscription(&subject), Err(ForbiddenByte(byte)));
+            }
+        }
+        for subject in [">.foo", "foo.>.bar", ">.>", ">.*"] {
+            assert_eq!(
+                validate_subscription(subject.as_bytes()),
+                Err(TailNotLast),
+                "{subject}"
+            );
+        }
+    }
+
+    #[test]
+    fn empty_tokens_are_found_anywhere() {
+        for subject in ["", ".", "..", ".a", "a.", "a..b", "a.b..", "a.b.c..d.e"] {
+            assert!(has_empty_token(subject.as_bytes()), "{subject:?}");
+        }
+        for subject in ["a", "a.b", "a.b.c", "*.>"] {
+            assert!(!has_empty_token(subject.as_bytes()), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn prefixes_hold_two_tokens_and_leave_one() {
+        assert_eq!(two_token_prefix(b"a.bc.d"), Some(&b"a.bc"[..]));
+        assert_eq!(two_token_prefix(b"a.bc.d.e"), Some(&b"a.bc"[..]));
+        assert_eq!(two_token_prefix(b".."), Some(&b"."[..]));
+        for short in [&b""[..], b"a", b".", b"a.", b"a.b"] {
+            assert_eq!(two_token_prefix(short), None);
+        }
+        assert_eq!(literal_prefix(b"a.b.*"), Some(&b"a.b"[..]));
+        assert_eq!(literal_prefix(b"a*.*b.>"), Some(&b"a*.*b"[..]));
+        for shallow in [&b"*.b.c"[..], b"a.*.c", b"a.*", b"a.>", b">"] {
+            assert_eq!(literal_prefix(shallow), None);
+        }
+    }
+}
