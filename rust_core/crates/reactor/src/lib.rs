@@ -35,3 +35,9 @@ pub use mailbox::{Mailboxes, MailboxesBuilder};
 pub use output::Output;
 pub use shard::{Shard, ShardSpec};
 pub use slab::ConnId;
+
+/// Bytes of a memory page.
+#[must_use]
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
+}

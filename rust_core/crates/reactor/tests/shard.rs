@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ enum Mail {
 
 /// Echoes; a first byte of its alphabet makes it do something else.
 struct Echo {
-    told: Sender<Told>,
+    told: SyncSender<Told>,
 }
 
 impl Handler for Echo {
@@ -146,8 +146,8 @@ impl Running {
     fn start(shards: usize) -> Self {
         let reservation = Reservation::new(SocketAddr::from(([127, 0, 0, 1], 0))).expect("port");
         let mailboxes = MailboxesBuilder::build(shards).expect("mailboxes");
-        let (tell, told) = channel();
-        let (ready, is_ready) = channel();
+        let (tell, told) = sync_channel(64 * 1024);
+        let (ready, is_ready) = sync_channel(64 * 1024);
         let threads = (0..shards)
             .map(|index| {
                 let spec = ShardSpec {

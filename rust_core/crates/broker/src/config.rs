@@ -1,0 +1,354 @@
+//! Settings, their defaults and checks. The names are those of the configuration file.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+use std::time::Duration;
+
+use reactor::DriverKind;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A setting that is unusable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The setting's name; empty when the whole text is not a configuration.
+    pub key: &'static str,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.key.is_empty() {
+            f.write_str(&self.what)
+        } else {
+            write!(f, "{}: {}", self.key, self.what)
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A number, or "auto".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Auto<T> {
+    /// Chosen when the broker starts.
+    Auto,
+    /// As given.
+    Value(T),
+}
+
+impl Serialize for Auto<usize> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Value(value) => serializer.serialize_u64(*value as u64),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Auto<usize> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Number(usize),
+            Text(String),
+        }
+        match Raw::deserialize(deserializer) {
+            Ok(Raw::Number(value)) => Ok(Self::Value(value)),
+            Ok(Raw::Text(text)) if text == "auto" => Ok(Self::Auto),
+            _ => Err(serde::de::Error::custom(
+                "must be a whole number or \"auto\"",
+            )),
+        }
+    }
+}
+
+/// All settings. An address of "" turns its listener off; times are in seconds, sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// NATS over plain TCP.
+    pub tcp: String,
+    /// NATS over WebSocket.
+    pub http: String,
+    /// `/healthz` and `/varz`.
+    pub monitor: String,
+    /// Threads that serve connections. "auto": one per core, or more where `max_connections`
+    /// needs more descriptors than one thread's table may hold.
+    pub shards: Auto<usize>,
+    /// How the kernel is asked: "auto" or "epoll".
+    pub driver: String,
+    /// Clients at once. "auto": what the shards can hold.
+    pub max_connections: Auto<usize>,
+    /// Serve a plain WebSocket echo at `/echo`, for conformance suites.
+    pub echo: bool,
+    /// The name that `INFO` shows; empty for a generated one.
+    pub server_name: String,
+    /// Largest message, headers included.
+    pub max_payload: usize,
+    /// Longest control line.
+    pub max_control_line: usize,
+    /// Pending output of one client beyond which it is a slow consumer.
+    pub max_pending: usize,
+    /// Subscriptions of one client; 0 for no limit.
+    pub max_subscriptions: usize,
+    /// Silence after which a client is pinged; 0 for never.
+    pub ping_interval_s: f64,
+    /// Pings that may stay unanswered.
+    pub ping_max: u8,
+    /// Time without progress after which a client that does not read is a slow consumer.
+    pub write_deadline_s: f64,
+    /// Time for the HTTP request of a WebSocket handshake.
+    pub handshake_timeout_s: f64,
+    /// Time between the announcement of lame duck mode and the first close.
+    pub lame_duck_grace_s: f64,
+    /// Time over which lame duck mode closes the clients.
+    pub lame_duck_duration_s: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            tcp: "127.0.0.1:4222".into(),
+            http: "127.0.0.1:8080".into(),
+            monitor: "127.0.0.1:8222".into(),
+            shards: Auto::Auto,
+            driver: "auto".into(),
+            max_connections: Auto::Auto,
+            echo: false,
+            server_name: String::new(),
+            max_payload: protocol::nats::DEFAULT_MAX_PAYLOAD,
+            max_control_line: protocol::nats::DEFAULT_MAX_CONTROL_LINE,
+            max_pending: 64 * 1024 * 1024,
+            max_subscriptions: 0,
+            ping_interval_s: 120.0,
+            ping_max: 2,
+            write_deadline_s: 10.0,
+            handshake_timeout_s: 10.0,
+            // Together they fit into the 30 s that service managers allow for stopping.
+            lame_duck_grace_s: 2.0,
+            lame_duck_duration_s: 20.0,
+        }
+    }
+}
+
+/// The settings as the shards use them.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub(crate) max_payload: usize,
+    pub(crate) max_control_line: usize,
+    pub(crate) max_pending: usize,
+    pub(crate) max_subscriptions: usize,
+    pub(crate) max_connections: usize,
+    pub(crate) ping_interval: Option<Duration>,
+    pub(crate) ping_max: u8,
+    pub(crate) write_deadline: Duration,
+    pub(crate) handshake_timeout: Duration,
+    pub(crate) lame_duck_grace: Duration,
+    pub(crate) lame_duck_duration: Duration,
+    pub(crate) echo: bool,
+}
+
+impl Config {
+    /// Reads a JSON object; absent keys take their defaults.
+    ///
+    /// # Errors
+    /// Not such an object, an unknown key, a value of the wrong type or out of range.
+    pub fn from_json(json: &str) -> Result<Self, ConfigError> {
+        let config: Self = serde_json::from_str(json).map_err(|error| ConfigError {
+            key: "",
+            what: error.to_string(),
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The settings as a JSON object.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("plain settings serialise")
+    }
+
+    /// The backend.
+    ///
+    /// # Errors
+    /// No such backend.
+    pub(crate) fn driver(&self) -> Result<DriverKind, ConfigError> {
+        DriverKind::from_str(&self.driver).map_err(|what| ConfigError {
+            key: "driver",
+            what,
+        })
+    }
+
+    /// The address of each listener that is on, by its key.
+    pub(crate) fn addresses(&self) -> Result<Vec<(&'static str, SocketAddr)>, ConfigError> {
+        [
+            ("tcp", &self.tcp),
+            ("http", &self.http),
+            ("monitor", &self.monitor),
+        ]
+        .into_iter()
+        .filter(|(_, address)| !address.is_empty())
+        .map(|(key, address)| Ok((key, resolve(key, address)?)))
+        .collect()
+    }
+
+    /// The settings for the shards, with the connections that they may hold in all.
+    pub(crate) fn limits(&self, max_connections: usize) -> Limits {
+        let ping_interval = (self.ping_interval_s > 0.0).then_some(self.ping_interval_s);
+        Limits {
+            max_payload: self.max_payload,
+            max_control_line: self.max_control_line,
+            max_pending: self.max_pending,
+            max_subscriptions: self.max_subscriptions,
+            max_connections,
+            ping_interval: ping_interval.map(Duration::from_secs_f64),
+            ping_max: self.ping_max,
+            write_deadline: Duration::from_secs_f64(self.write_deadline_s),
+            handshake_timeout: Duration::from_secs_f64(self.handshake_timeout_s),
+            lame_duck_grace: Duration::from_secs_f64(self.lame_duck_grace_s),
+            lame_duck_duration: Duration::from_secs_f64(self.lame_duck_duration_s),
+            echo: self.echo,
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let sizes = [
+            (
+                "shards",
+                matches!(self.shards, Auto::Value(0)),
+                "must be at least 1",
+            ),
+            (
+                "shards",
+                matches!(self.shards, Auto::Value(1025..)),
+                "must be at most 1024",
+            ),
+            (
+                "max_connections",
+                matches!(self.max_connections, Auto::Value(0)),
+                "must be at least 1",
+            ),
+            ("max_payload", self.max_payload == 0, "must be at least 1"),
+            (
+                "max_payload",
+                self.max_payload > 64 << 20,
+                "must be at most 67108864 (64 MiB)",
+            ),
+            (
+                "max_control_line",
+                self.max_control_line < 64,
+                "must be at least 64",
+            ),
+            (
+                "max_control_line",
+                self.max_control_line > 1 << 20,
+                "must be at most 1048576",
+            ),
+            (
+                "max_pending",
+                self.max_pending < self.max_payload,
+                "must be at least max_payload",
+            ),
+            (
+                "max_pending",
+                self.max_pending > 1 << 31,
+                "must be at most 2147483648 (2 GiB)",
+            ),
+        ];
+        if let Some((key, _, what)) = sizes.into_iter().find(|(_, wrong, _)| *wrong) {
+            return Err(ConfigError {
+                key,
+                what: what.into(),
+            });
+        }
+        let times = [
+            ("ping_interval_s", self.ping_interval_s, 0.0),
+            ("write_deadline_s", self.write_deadline_s, 0.001),
+            ("handshake_timeout_s", self.handshake_timeout_s, 0.001),
+            ("lame_duck_grace_s", self.lame_duck_grace_s, 0.0),
+            ("lame_duck_duration_s", self.lame_duck_duration_s, 0.0),
+        ];
+        for (key, seconds, least) in times {
+            if !(least..=86_400.0).contains(&seconds) {
+                let what = format!("must be from {least} to 86400 seconds");
+                return Err(ConfigError { key, what });
+            }
+        }
+        if self
+            .server_name
+            .chars()
+            .any(|c| c.is_control() || c.is_whitespace())
+        {
+            let what = "must not contain blanks or control characters".into();
+            return Err(ConfigError {
+                key: "server_name",
+                what,
+            });
+        }
+        if self.addresses()?.iter().all(|(key, _)| *key == "monitor") {
+            let what = "either tcp or http must have an address".into();
+            return Err(ConfigError { key: "tcp", what });
+        }
+        self.driver().map(|_| ())
+    }
+}
+
+fn resolve(key: &'static str, address: &str) -> Result<SocketAddr, ConfigError> {
+    let unusable = |why: &dyn fmt::Display| ConfigError {
+        key,
+        what: format!("unusable address {address:?}, wanted HOST:PORT: {why}"),
+    };
+    let mut found = address
+        .to_socket_addrs()
+        .map_err(|error| unusable(&error))?;
+    found.next().ok_or_else(|| unusable(&"no such host"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn defaults_are_usable_and_round_trip() {
+        let config = Config::default();
+        assert_eq!(config.check(), Ok(()));
+        assert_eq!(Config::from_json(&config.to_json()), Ok(config));
+        assert_eq!(Config::from_json("{}"), Ok(Config::default()));
+    }
+
+    #[test]
+    fn errors_name_the_key() {
+        for (json, key) in [
+            (r#"{"shards":0}"#, "shards"),
+            (r#"{"max_payload":0}"#, "max_payload"),
+            (r#"{"max_pending":10}"#, "max_pending"),
+            (r#"{"ping_interval_s":-1}"#, "ping_interval_s"),
+            (r#"{"tcp":"nowhere"}"#, "tcp"),
+            (r#"{"tcp":"","http":""}"#, "tcp"),
+            (r#"{"driver":"kqueue"}"#, "driver"),
+            (r#"{"server_name":"a b"}"#, "server_name"),
+        ] {
+            assert_eq!(Config::from_json(json).unwrap_err().key, key, "{json}");
+        }
+        let unknown = Config::from_json(r#"{"shardz":1}"#).unwrap_err();
+        assert!(unknown.to_string().contains("shardz"), "{unknown}");
+        let mistyped = Config::from_json(r#"{"shards":"many"}"#).unwrap_err();
+        assert!(mistyped.to_string().contains("auto"), "{mistyped}");
+    }
+
+    #[test]
+    fn an_empty_address_turns_a_listener_off() {
+        let config = Config::from_json(r#"{"tcp":"","monitor":""}"#).unwrap();
+        let keys: Vec<_> = config
+            .addresses()
+            .unwrap()
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert_eq!(keys, ["http"]);
+    }
+}

@@ -1,0 +1,303 @@
+//! The operations of a client.
+
+use protocol::nats::{
+    ClientOp, ConnectOptions, FromClient, Limits, ParseError, Parser, encode, error,
+};
+use reactor::{Conn, ConnId};
+
+use crate::counters::{Counter, Reason};
+use crate::mail::{Barrier, Mail, Message, Subscriber};
+use crate::outbound;
+use crate::session::{Flags, Held, Session};
+use crate::shard::{Io, Shard};
+use crate::subscriptions::{Place, Subscription};
+
+impl Shard {
+    /// Reads operations from a client's stream; false when the connection has ended.
+    pub(crate) fn receive_nats(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        parser: &mut Parser<FromClient>,
+        mut input: &[u8],
+    ) -> bool {
+        let Some(conn) = io.conn(id) else {
+            return false;
+        };
+        let mut flags = conn.session.flags;
+        self.reading = Some(id);
+        while self.reading.is_some() {
+            let limits = Limits {
+                max_control_line: self.shared.limits.max_control_line,
+                max_payload: self.shared.limits.max_payload,
+                headers: flags.has(Flags::HEADERS),
+            };
+            match parser.next(&limits, &mut input) {
+                Ok(Some(op)) => self.handle_op(io, id, &mut flags, op),
+                Ok(None) => break,
+                Err(error) => self.end(io, id, reason(&error), error.err_text()),
+            }
+        }
+        self.reading.take().is_some()
+    }
+
+    #[inline]
+    fn handle_op(&mut self, io: &mut Io, id: ConnId, flags: &mut Flags, op: ClientOp<'_>) {
+        match op {
+            ClientOp::Pub {
+                subject,
+                reply,
+                headers,
+                payload,
+            } => {
+                if flags.has(Flags::VERBOSE | Flags::PEDANTIC) {
+                    self.check_publish(io, id, *flags, subject);
+                }
+                self.publish(
+                    io,
+                    id,
+                    *flags,
+                    &Message {
+                        subject,
+                        reply,
+                        headers,
+                        payload,
+                    },
+                );
+            }
+            ClientOp::Sub {
+                subject,
+                queue,
+                sid,
+            } => {
+                self.handle_sub(io, id, *flags, subject, queue, sid);
+            }
+            ClientOp::Unsub { sid, max } => {
+                self.handle_unsub(io, id, sid, max);
+                self.acknowledge(io, id, *flags);
+            }
+            ClientOp::Ping => {
+                if let Some(conn) = io.writer(id) {
+                    outbound::append_reply(conn, encode::PONG);
+                    flags.set(Flags::GREETED);
+                    conn.session.flags = *flags;
+                }
+            }
+            ClientOp::Pong => {
+                if let Some(conn) = io.conn_mut(id) {
+                    conn.session.pings_out = 0;
+                }
+            }
+            ClientOp::Connect(json) => self.handle_connect(io, id, flags, json),
+            ClientOp::Info | ClientOp::Ok => {}
+            ClientOp::Err => self.end(io, id, Reason::ClientClosed, None),
+        }
+    }
+
+    fn handle_connect(&mut self, io: &mut Io, id: ConnId, flags: &mut Flags, json: &[u8]) {
+        let Ok(options) = ConnectOptions::parse(json) else {
+            self.end(io, id, Reason::ProtocolError, None);
+            return;
+        };
+        if let Err(text) = options.validate(true) {
+            self.end(io, id, Reason::Refused, Some(text));
+            return;
+        }
+        // A later CONNECT starts over: what was subscribed before is gone.
+        self.release(io, id);
+        flags.connect(&options);
+        if let Some(conn) = io.conn_mut(id) {
+            conn.session.flags = *flags;
+        }
+        self.acknowledge(io, id, *flags);
+    }
+
+    /// What verbose and pedantic clients are told about a `PUB`. It is routed in any case.
+    fn check_publish(&mut self, io: &mut Io, id: ConnId, flags: Flags, subject: &[u8]) {
+        if flags.has(Flags::PEDANTIC) && !router::subject::is_valid_publish(subject) {
+            self.refuse(io, id, error::INVALID_PUBLISH_SUBJECT);
+        }
+        self.acknowledge(io, id, flags);
+    }
+
+    fn handle_sub(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        flags: Flags,
+        subject: &[u8],
+        queue: Option<&[u8]>,
+        sid: &[u8],
+    ) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        let subscriptions = &mut conn.session.subscriptions;
+        // A SID that is in use keeps its subscription.
+        if subscriptions.find(sid).is_none() {
+            let max = self.shared.limits.max_subscriptions;
+            if max > 0 && subscriptions.len() >= max {
+                self.refuse(io, id, error::MAX_SUBSCRIPTIONS_EXCEEDED);
+                return;
+            }
+            let place = subscriptions.insert(Subscription::new(subject, queue, sid));
+            let subscriber = self.subscriber(id, place);
+            if self
+                .shared
+                .routing
+                .subscribe(subject, queue, subscriber)
+                .is_err()
+            {
+                subscriptions.remove(place);
+                self.refuse(io, id, error::INVALID_SUBJECT);
+                return;
+            }
+            self.counts.add(Counter::Subscribed, 1);
+        }
+        self.acknowledge(io, id, flags);
+    }
+
+    fn handle_unsub(&mut self, io: &mut Io, id: ConnId, sid: &[u8], max: Option<u64>) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        let subscriptions = &mut conn.session.subscriptions;
+        let Some(place) = subscriptions.find(sid) else {
+            return;
+        };
+        let Some(subscription) = subscriptions.value_mut(place) else {
+            return;
+        };
+        match max {
+            Some(max) if max > subscription.delivered => subscription.max = max,
+            _ => self.unsubscribe(io, id, place),
+        }
+    }
+
+    /// Removes a subscription at its client's wish. Other shards may have messages for it under
+    /// way that were routed before: it stays until their mail has arrived, and so do the `PONG`s
+    /// that the client takes for the sign that nothing more comes.
+    fn unsubscribe(&mut self, io: &mut Io, id: ConnId, place: Place) {
+        let subscriber = self.subscriber(id, place);
+        let others = io.shards() as u32 - 1;
+        let Some(conn) = io.conn_mut(id) else { return };
+        self.counts.add(Counter::Unsubscribed, 1);
+        let subscriptions = &mut conn.session.subscriptions;
+        if let Some(one) = subscriptions.value(place) {
+            self.shared
+                .routing
+                .unsubscribe(one.subject(), one.queue(), &subscriber);
+        }
+        if others == 0 {
+            subscriptions.remove(place);
+            return;
+        }
+        subscriptions.mark_leaving(place);
+        let held = conn.session.held.get_or_insert_default();
+        held.barriers += others;
+        for shard in (0..io.shards()).filter(|shard| *shard != usize::from(self.index)) {
+            io.mail(shard, Mail::Barrier(Barrier { subscriber }));
+        }
+    }
+
+    /// One shard has no more messages for the subscription that waits at `barrier`.
+    pub(crate) fn handle_passed(&mut self, io: &mut Io, barrier: Barrier) {
+        let id = barrier.subscriber.conn;
+        let Some(conn) = io.conn_mut(id) else { return };
+        let Some(held) = &mut conn.session.held else {
+            return;
+        };
+        held.barriers -= 1;
+        if held.barriers > 0 {
+            return;
+        }
+        let Held { replies, .. } = *conn.session.held.take().unwrap_or_default();
+        let subscriptions = &mut conn.session.subscriptions;
+        let leaving: Vec<Place> = subscriptions
+            .iter()
+            .filter(|(_, one)| one.leaving)
+            .map(|(place, _)| place)
+            .collect();
+        leaving
+            .into_iter()
+            .for_each(|place| drop(subscriptions.remove(place)));
+        if !replies.is_empty()
+            && let Some(conn) = io.writer(id)
+        {
+            outbound::append_bytes(conn, &replies);
+        }
+    }
+
+    /// Removes a subscription that has had its last message.
+    pub(crate) fn remove_exhausted(&mut self, io: &mut Io, to: Subscriber) {
+        let Some(conn) = io.conn_mut(to.conn) else {
+            return;
+        };
+        let subscriptions = &mut conn.session.subscriptions;
+        let place = (to.index, to.generation);
+        if let Some(one) = subscriptions.remove(place)
+            && !one.leaving
+        {
+            self.shared
+                .routing
+                .unsubscribe(one.subject(), one.queue(), &to);
+            self.counts.add(Counter::Unsubscribed, 1);
+        }
+    }
+
+    /// Removes all subscriptions of a connection at once.
+    pub(crate) fn release(&mut self, io: &mut Io, id: ConnId) {
+        if let Some(conn) = io.conn_mut(id) {
+            self.release_session(id, &mut conn.session);
+        }
+    }
+
+    pub(crate) fn release_session(&mut self, id: ConnId, session: &mut Session) {
+        let subscriptions = std::mem::take(&mut session.subscriptions);
+        for (place, one) in subscriptions.iter().filter(|(_, one)| !one.leaving) {
+            let subscriber = self.subscriber(id, place);
+            self.shared
+                .routing
+                .unsubscribe(one.subject(), one.queue(), &subscriber);
+            self.counts.add(Counter::Unsubscribed, 1);
+        }
+    }
+
+    /// `+OK`, for verbose clients.
+    #[inline]
+    fn acknowledge(&mut self, io: &mut Io, id: ConnId, flags: Flags) {
+        if flags.has(Flags::VERBOSE)
+            && let Some(conn) = io.writer(id)
+        {
+            outbound::append_reply(conn, encode::OK);
+        }
+    }
+
+    /// An `-ERR` after which the connection goes on.
+    fn refuse(&mut self, io: &mut Io, id: ConnId, text: &str) {
+        if let Some(conn) = io.writer(id) {
+            self.counts.add(Counter::Errors, 1);
+            append_refusal(conn, text);
+        }
+    }
+
+    fn subscriber(&self, conn: ConnId, place: Place) -> Subscriber {
+        Subscriber {
+            conn,
+            index: place.0,
+            generation: place.1,
+            shard: self.index,
+        }
+    }
+}
+
+/// Appends a non-fatal `-ERR` in its place among the other replies.
+fn append_refusal(conn: &mut Conn<Session>, text: &str) {
+    let mut bytes = Vec::with_capacity(text.len() + 10);
+    encode::encode_err(&mut bytes, text);
+    outbound::append_reply(conn, &bytes);
+}
+
+fn reason(error: &ParseError) -> Reason {
+    match error {
+        ParseError::PayloadTooLarge { .. } => Reason::PayloadTooLarge,
+        ParseError::ControlLineTooLong { .. } => Reason::ControlLineTooLong,
+        _ => Reason::ProtocolError,
+    }
+}

@@ -1,0 +1,115 @@
+//! What is appended to a connection's output: NATS operations, framed where the connection is a
+//! WebSocket.
+
+use protocol::nats::encode;
+use protocol::ws::{OpCode, close, frame};
+use reactor::{Conn, Output};
+
+use crate::mail::Message;
+use crate::session::{Flags, Session};
+use crate::subscriptions::Place;
+
+/// Appends `len` bytes of the NATS stream, which `encode` writes.
+#[inline]
+pub(crate) fn append(
+    framing: &mut Option<protocol::ws::Batch>,
+    output: &mut Output,
+    len: usize,
+    encode: impl FnOnce(&mut Vec<u8>),
+) {
+    if output.tail_is_full() {
+        seal_frame(framing, output);
+        output.seal();
+    }
+    let tail = output.tail();
+    if let Some(batch) = framing {
+        batch.begin(tail, len, None);
+    }
+    encode(tail);
+}
+
+/// Completes the open frame.
+#[inline]
+pub(crate) fn seal_frame(framing: &mut Option<protocol::ws::Batch>, output: &mut Output) {
+    if let Some(batch) = framing {
+        batch.seal(output.tail(), None);
+    }
+}
+
+/// Appends a message for the subscription at `place`, which must exist.
+#[inline]
+pub(crate) fn append_message(conn: &mut Conn<Session>, place: Place, message: &Message<'_>) {
+    let Conn {
+        session, output, ..
+    } = conn;
+    let Some(subscription) = session.subscriptions.value(place) else {
+        return;
+    };
+    let Message {
+        subject,
+        reply,
+        headers,
+        payload,
+    } = *message;
+    let sid = subscription.sid();
+    match headers {
+        Some(headers) if session.flags.has(Flags::HEADERS) => {
+            let len = encode::hmsg_len(subject, sid, reply, headers, payload);
+            append(&mut session.framing, output, len, |out| {
+                encode::encode_hmsg(out, subject, sid, reply, headers, payload);
+            });
+        }
+        // A receiver that does not know headers gets the message without them.
+        _ => {
+            let len = encode::msg_len(subject, sid, reply, payload);
+            append(&mut session.framing, output, len, |out| {
+                encode::encode_msg(out, subject, sid, reply, payload);
+            });
+        }
+    }
+    output.add_items(1);
+}
+
+/// Appends operations that are encoded already.
+pub(crate) fn append_bytes(conn: &mut Conn<Session>, bytes: &[u8]) {
+    let Conn {
+        session, output, ..
+    } = conn;
+    append(&mut session.framing, output, bytes.len(), |out| {
+        out.extend_from_slice(bytes)
+    });
+    if !session.flags.has(Flags::GREETED) {
+        // Some clients read one frame per line until the handshake is over.
+        seal_frame(&mut session.framing, output);
+    }
+}
+
+/// Appends an answer that keeps its place among `PONG` and `+OK`: after everything that was routed
+/// before an `UNSUB` that precedes it.
+pub(crate) fn append_reply(conn: &mut Conn<Session>, bytes: &[u8]) {
+    match &mut conn.session.held {
+        Some(held) => held.replies.extend_from_slice(bytes),
+        None => append_bytes(conn, bytes),
+    }
+}
+
+/// Appends `-ERR '<text>'`.
+pub(crate) fn append_error(conn: &mut Conn<Session>, text: &str) {
+    let mut bytes = Vec::with_capacity(text.len() + 10);
+    encode::encode_err(&mut bytes, text);
+    append_bytes(conn, &bytes);
+}
+
+/// Appends a pong frame.
+pub(crate) fn append_pong(conn: &mut Conn<Session>, payload: &[u8]) {
+    seal_frame(&mut conn.session.framing, &mut conn.output);
+    frame::encode_frame(conn.output.tail(), OpCode::Pong, payload, None);
+}
+
+/// Appends a close frame, if the connection is a WebSocket.
+pub(crate) fn append_close(conn: &mut Conn<Session>, code: u16, reason: &str) {
+    if conn.session.framing.is_some() {
+        seal_frame(&mut conn.session.framing, &mut conn.output);
+        close::encode_close(conn.output.tail(), code, reason, None);
+    }
+}

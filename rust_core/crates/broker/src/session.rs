@@ -1,0 +1,149 @@
+//! The state of one connection.
+
+use std::net::SocketAddr;
+
+use protocol::nats::{ConnectOptions, FromClient, Parser};
+use protocol::ws::{Batch, Decoder};
+
+use crate::counters::Reason;
+use crate::subscriptions::Subscriptions;
+use crate::websocket::Echo;
+
+/// How received bytes are read. Authentication and TLS belong before it, compression inside
+/// `WebSocket`.
+pub(crate) enum Transport {
+    /// NATS over plain TCP.
+    Tcp(Parser<FromClient>),
+    /// HTTP that has not become WebSocket yet: the head as far as it has arrived.
+    Http(Vec<u8>),
+    /// NATS over WebSocket.
+    WebSocket(Decoder, Parser<FromClient>),
+    /// The conformance echo.
+    Echo(Box<Echo>),
+    /// HTTP on the monitor's listener.
+    Monitor(Vec<u8>),
+    /// Taken out while its bytes are being read, or ended.
+    Busy,
+}
+
+/// What a client has asked for and how far its handshake has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
+    pub(crate) const VERBOSE: u8 = 1;
+    pub(crate) const PEDANTIC: u8 = 2;
+    pub(crate) const ECHO: u8 = 4;
+    pub(crate) const HEADERS: u8 = 8;
+    pub(crate) const NO_RESPONDERS: u8 = 16;
+    /// Understands an `INFO` at any time.
+    pub(crate) const ASYNC_INFO: u8 = 32;
+    /// The first `PONG` has been sent.
+    pub(crate) const GREETED: u8 = 64;
+
+    /// Before any `CONNECT`.
+    pub(crate) const TELNET: Self = Self(Self::VERBOSE | Self::PEDANTIC | Self::ECHO);
+
+    #[inline]
+    pub(crate) const fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: u8) {
+        self.0 |= flag;
+    }
+
+    /// What `CONNECT` asks for; the greeting's state stays.
+    pub(crate) fn connect(&mut self, options: &ConnectOptions) {
+        let asked = [
+            (options.verbose, Self::VERBOSE),
+            (options.pedantic, Self::PEDANTIC),
+            (options.echo, Self::ECHO),
+            (options.headers, Self::HEADERS),
+            (options.no_responders, Self::NO_RESPONDERS),
+            (options.protocol >= 1, Self::ASYNC_INFO),
+        ];
+        let flags = asked.iter().filter(|(on, _)| *on).map(|(_, flag)| flag);
+        self.0 = flags.fold(self.0 & Self::GREETED, |all, flag| all | flag);
+    }
+}
+
+/// Replies that must not overtake messages still under way from other shards.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// Barriers that have not come back.
+    pub(crate) barriers: u32,
+    /// `PONG` and `+OK` in their order.
+    pub(crate) replies: Vec<u8>,
+}
+
+/// One connection.
+pub(crate) struct Session {
+    /// The connection's id among all of this process.
+    pub(crate) cid: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) transport: Transport,
+    /// The open WebSocket frame; `None` where bytes go out as they are.
+    pub(crate) framing: Option<Batch>,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) held: Option<Box<Held>>,
+    /// Why the connection ends, once that is decided.
+    pub(crate) ended: Option<Reason>,
+    pub(crate) flags: Flags,
+    /// Pings without an answer.
+    pub(crate) pings_out: u8,
+    /// Something was received since the last ping timer.
+    pub(crate) is_active: bool,
+    /// Counted among the clients.
+    pub(crate) is_client: bool,
+    /// Not read from, because a receiver of its messages has fallen behind.
+    pub(crate) is_stalled: bool,
+    /// The output's progress when the write deadline was set.
+    pub(crate) taken_mark: u32,
+}
+
+impl Session {
+    pub(crate) fn new(cid: u64, peer: SocketAddr, transport: Transport) -> Self {
+        Self {
+            cid,
+            peer,
+            is_client: !matches!(transport, Transport::Monitor(_)),
+            transport,
+            framing: None,
+            subscriptions: Subscriptions::default(),
+            held: None,
+            ended: None,
+            flags: Flags::TELNET,
+            pings_out: 0,
+            is_active: false,
+            is_stalled: false,
+            taken_mark: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_stays_small() {
+        // A million of them: see docs/architecture.md on memory.
+        assert!(size_of::<Session>() <= 288, "{}", size_of::<Session>());
+    }
+
+    #[test]
+    fn connect_replaces_what_telnet_has() {
+        let mut flags = Flags::TELNET;
+        flags.set(Flags::GREETED);
+        let options = ConnectOptions {
+            verbose: false,
+            pedantic: false,
+            headers: true,
+            ..Default::default()
+        };
+        flags.connect(&options);
+        assert!(flags.has(Flags::GREETED) && flags.has(Flags::ECHO) && flags.has(Flags::HEADERS));
+        assert!(!flags.has(Flags::VERBOSE) && !flags.has(Flags::PEDANTIC));
+    }
+}

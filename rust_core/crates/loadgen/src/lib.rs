@@ -1,0 +1,1 @@
+//! subjectbus-loadgen

@@ -1,0 +1,96 @@
+//! The class `Broker`.
+
+use std::time::Duration;
+
+use broker::{Config, StartError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use serde_json::Value;
+
+/// A broker: listeners, shards and their counters.
+#[pyclass(module = "subjectbus._core")]
+struct Broker {
+    config: Config,
+    /// Set by `start`.
+    running: Option<broker::Broker>,
+}
+
+#[pymethods]
+impl Broker {
+    #[new]
+    fn new(config: &str) -> PyResult<Self> {
+        let config = Config::from_json(config).map_err(value_error)?;
+        Ok(Self {
+            config,
+            running: None,
+        })
+    }
+
+    fn start(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.running.is_some() {
+            return Err(PyRuntimeError::new_err(
+                "the broker has been started already",
+            ));
+        }
+        let started = py.detach(|| broker::Broker::start(&self.config));
+        self.running = Some(started.map_err(|error| match error {
+            StartError::Config(error) => value_error(error),
+            StartError::Listen(..) | StartError::Io(_) => PyOSError::new_err(error.to_string()),
+        })?);
+        Ok(())
+    }
+
+    fn addresses(&self) -> PyResult<std::collections::BTreeMap<&'static str, String>> {
+        let addresses = self.running()?.addresses().iter();
+        Ok(addresses
+            .map(|(key, address)| (*key, address.to_string()))
+            .collect())
+    }
+
+    fn drain(&self) -> PyResult<()> {
+        self.running()?.drain();
+        Ok(())
+    }
+
+    fn stop(&self) -> PyResult<()> {
+        self.running()?.stop();
+        Ok(())
+    }
+
+    fn join(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
+        let timeout = Duration::try_from_secs_f64(timeout_s).map_err(value_error)?;
+        let running = self.running()?;
+        py.detach(|| running.join(timeout))
+            .map_err(PyRuntimeError::new_err)
+    }
+
+    fn counters(&self) -> PyResult<String> {
+        Ok(Value::Object(self.running()?.totals().to_json()).to_string())
+    }
+}
+
+impl Broker {
+    fn running(&self) -> PyResult<&broker::Broker> {
+        self.running.as_ref().ok_or_else(not_started)
+    }
+}
+
+fn not_started() -> PyErr {
+    PyRuntimeError::new_err("the broker has not been started")
+}
+
+fn value_error(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// Every setting of a broker with its default, as a JSON object.
+#[pyfunction]
+fn default_broker_config() -> String {
+    Config::default().to_json()
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Broker>()?;
+    module.add_function(wrap_pyfunction!(default_broker_config, module)?)
+}
