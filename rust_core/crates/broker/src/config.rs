@@ -157,7 +157,16 @@ impl Config {
     /// # Errors
     /// Not such an object, an unknown key, a value of the wrong type or out of range.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_json::from_str(json).map_err(|error| ConfigError {
+        let mut reader = serde_json::Deserializer::from_str(json);
+        let config: Self =
+            serde_path_to_error::deserialize(&mut reader).map_err(|error| ConfigError {
+                key: "",
+                what: match error.path().to_string().as_str() {
+                    "." => error.inner().to_string(),
+                    key => format!("{key}: {}", error.inner()),
+                },
+            })?;
+        reader.end().map_err(|error| ConfigError {
             key: "",
             what: error.to_string(),
         })?;
@@ -277,12 +286,8 @@ impl Config {
                 return Err(ConfigError { key, what });
             }
         }
-        if self
-            .server_name
-            .chars()
-            .any(|c| c.is_control() || c.is_whitespace())
-        {
-            let what = "must not contain blanks or control characters".into();
+        if self.server_name.chars().any(char::is_control) {
+            let what = "must not contain control characters".into();
             return Err(ConfigError {
                 key: "server_name",
                 what,
@@ -330,12 +335,14 @@ mod tests {
             (r#"{"tcp":"nowhere"}"#, "tcp"),
             (r#"{"tcp":"","http":""}"#, "tcp"),
             (r#"{"driver":"kqueue"}"#, "driver"),
-            (r#"{"server_name":"a b"}"#, "server_name"),
+            (r#"{"server_name":"a\u0007b"}"#, "server_name"),
         ] {
             assert_eq!(Config::from_json(json).unwrap_err().key, key, "{json}");
         }
         let unknown = Config::from_json(r#"{"shardz":1}"#).unwrap_err();
         assert!(unknown.to_string().contains("shardz"), "{unknown}");
+        let negative = Config::from_json(r#"{"max_payload":-1}"#).unwrap_err();
+        assert!(negative.to_string().contains("max_payload"), "{negative}");
         let mistyped = Config::from_json(r#"{"shards":"many"}"#).unwrap_err();
         assert!(mistyped.to_string().contains("auto"), "{mistyped}");
     }

@@ -3,6 +3,7 @@
 use protocol::nats::{
     ClientOp, ConnectOptions, FromClient, Limits, ParseError, Parser, encode, error,
 };
+use protocol::ws::close;
 use reactor::{Conn, ConnId};
 
 use crate::counters::{Counter, Reason};
@@ -100,7 +101,12 @@ impl Shard {
             return;
         };
         if let Err(text) = options.validate(true) {
-            self.end(io, id, Reason::Refused, Some(text));
+            let code = match text {
+                error::INVALID_CLIENT_PROTOCOL => close::PROTOCOL_ERROR,
+                error::NO_RESPONDERS_REQUIRES_HEADERS => close::INTERNAL_ERROR,
+                _ => close::POLICY_VIOLATION,
+            };
+            self.end_with_close(io, id, Reason::Refused, Some(text), Some((code, text)));
             return;
         }
         // A later CONNECT starts over: what was subscribed before is gone.

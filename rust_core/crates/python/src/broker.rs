@@ -41,11 +41,12 @@ impl Broker {
         Ok(())
     }
 
-    fn addresses(&self) -> PyResult<std::collections::BTreeMap<&'static str, String>> {
-        let addresses = self.running()?.addresses().iter();
-        Ok(addresses
-            .map(|(key, address)| (*key, address.to_string()))
-            .collect())
+    fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let addresses = PyDict::new(py);
+        for (key, address) in self.running()?.addresses() {
+            addresses.set_item(key, address.to_string())?;
+        }
+        Ok(addresses)
     }
 
     fn drain(&self) -> PyResult<()> {
