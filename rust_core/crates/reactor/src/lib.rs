@@ -33,7 +33,7 @@ pub use driver::{Closed, DriverKind, Handler, Origin};
 pub use listener::{ListenError, Reservation};
 pub use mailbox::{Mailboxes, MailboxesBuilder};
 pub use output::Output;
-pub use shard::{Shard, ShardSpec};
+pub use shard::{Shard, ShardSpec, wake_precisely};
 pub use slab::ConnId;
 
 /// Bytes of a memory page.
