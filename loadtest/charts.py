@@ -1,0 +1,129 @@
+"""The report's charts: SVG that takes its colours from the page, so it follows light and dark."""
+
+import io
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from loadtest.histogram import Histogram
+from loadtest.reference import Reference
+from loadtest.results import Interval
+
+_INK, _GRID = "#010101", "#020202"
+_FIRST, _SECOND, _THIRD = "#030303", "#040404", "#050505"
+_VARIABLES = {_INK: "--ink", _GRID: "--grid", _FIRST: "--first", _SECOND: "--second", _THIRD: "--third"}
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "subjectbus",
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _GRID,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _GRID,
+    "axes.grid": True,
+    "grid.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+_NS_PER_MS = 1e6
+_NINES = ((1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %"),
+          (1e6, "99.9999 %"), (1e7, "99.99999 %"), (1e8, "99.999999 %"), (1e9, "99.9999999 %"))  # fmt: skip
+
+
+def percentile_chart(latency: Histogram, service: Histogram, reference: Reference) -> str:
+    """Latency against the share of requests that were no slower; each further nine gets the same width."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _canvas()
+        curves = (("service time, from the actual send", service, _SECOND, "--"),
+                  ("round trip, from the planned send time", latency, _FIRST, "-"))  # fmt: skip
+        for label, histogram, colour, line in curves:
+            points = histogram.curve()
+            axes.plot(
+                [x for x, _ in points], [ns / _NS_PER_MS for _, ns in points], line, color=colour, label=label
+            )
+        published = ((20.0, reference.p95_us), (100.0, reference.p99_us))
+        axes.plot(
+            [x for x, _ in published],
+            [us / 1000 for _, us in published],
+            "o",
+            color=_THIRD,
+            label=reference.name,
+        )
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        ticks = [(x, label) for x, label in _NINES if x <= max(100.0, latency.count)]
+        axes.set_xticks([x for x, _ in ticks], [label for _, label in ticks])
+        axes.minorticks_off()
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("share of requests")
+        axes.set_ylabel("milliseconds, log scale")
+        axes.legend(loc="upper left")
+        return _svg(
+            figure, "percentiles", "Latency by percentile: round trip, service time and the published run"
+        )
+
+
+def throughput_chart(intervals: Sequence[Interval]) -> str:
+    """Requests sent and replies received in each second of the measured phase."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _canvas()
+        starts = [interval.start_s for interval in intervals]
+        lengths = [max(interval.end_s - interval.start_s, 1e-9) for interval in intervals]
+        for label, counts, colour, line in (
+            ("requests sent", [interval.sent for interval in intervals], _SECOND, "--"),
+            ("replies received", [interval.received for interval in intervals], _FIRST, "-"),
+        ):
+            rates = [count / length for count, length in zip(counts, lengths, strict=True)]
+            axes.step(
+                [*starts, intervals[-1].end_s],
+                [*rates, rates[-1]],
+                line,
+                where="post",
+                color=colour,
+                label=label,
+            )
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.set_xlabel("seconds since the measured phase began")
+        axes.set_ylabel("per second")
+        axes.legend(loc="lower right")
+        return _svg(
+            figure, "throughput", "Throughput over time: requests sent and replies received per second"
+        )
+
+
+def _canvas() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    FigureCanvasSVG(figure)
+    figure.patch.set_alpha(0.0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0.0)
+    return figure, axes
+
+
+def _svg(figure: Figure, name: str, title: str) -> str:
+    """The drawing as an element to inline: scalable, titled, ids unique in the page, the page's colours."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r"url\(#", f"url(#{name}-", text)
+    text = re.sub(r'href="#', f'href="#{name}-', text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, f"var({variable})")
+    root = f'<svg class="chart" role="img" aria-labelledby="{name}-title"'
+    text = re.sub(r'<svg\b(?: (?:width|height)="[^"]*")*', root, text, count=1)
+    text = re.sub(r' (?:width|height)="[\d.]+pt"', "", text, count=2)
+    return text.replace(">", f'><title id="{name}-title">{escape(title)}</title>', 1)

@@ -1,0 +1,107 @@
+"""`subjectbus loadtest`: the commands that this package contributes."""
+
+from pathlib import Path
+
+import click
+
+from loadtest import artifacts
+from loadtest.child import parse_cpus
+from loadtest.collect import build_result
+from loadtest.console import Console
+from loadtest.errors import RunError
+from loadtest.run import Options, require_limits, run_scenario
+from loadtest.scenario import load_scenario, shipped_scenarios, with_transport
+from loadtest.target import parse_target
+from loadtest.thresholds import parse_thresholds
+from subjectbus import UsageError
+
+_CPUS = "LIST"
+
+
+@click.group()
+def loadtest() -> None:
+    """Run load tests and render their results."""
+
+
+@loadtest.command()
+@click.argument("scenario")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Change a key of the scenario; repeatable."
+)
+@click.option(
+    "--target",
+    "target_url",
+    metavar="URL",
+    help="A running server: nats://H:P or ws://H:P/. Else an own broker.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Result folder. Else results/SCENARIO-TIME."
+)
+@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--broker-cpus", metavar=_CPUS, help="Processors of the own broker, such as 0 or 0,2-3.")
+@click.option("--load-cpus", metavar=_CPUS, help="Processors of requestors and providers.")
+@click.option(
+    "--server-pid", type=int, metavar="PID", help="The target's process on this machine, to be sampled."
+)
+def run(
+    scenario: str,
+    *,
+    overrides: tuple[str, ...],
+    target_url: str | None,
+    out: Path | None,
+    quiet: bool,
+    broker_cpus: str | None,
+    load_cpus: str | None,
+    server_pid: int | None,
+) -> int:
+    """Run SCENARIO, a shipped one by name or a TOML file.
+
+    Exit status: 0 every threshold and the conservation check hold, 1 one of them does not, 2 unusable
+    arguments, 3 the run itself failed, with what was collected still written.
+    """
+    if target_url is None and server_pid is not None:
+        raise UsageError("--server-pid: the own broker is sampled anyway; it goes with --target")
+    if target_url is not None and broker_cpus is not None:
+        raise UsageError("--broker-cpus: there is no own broker with --target")
+    plan = load_scenario(scenario, overrides)
+    parse_thresholds(plan.thresholds)
+    target = parse_target(target_url) if target_url is not None else None
+    if target is not None:
+        plan = with_transport(plan, target.transport)
+    options = Options(
+        target=target,
+        server_pid=server_pid,
+        broker_cpus=parse_cpus(broker_cpus) if broker_cpus is not None else None,
+        load_cpus=parse_cpus(load_cpus) if load_cpus is not None else None,
+    )
+    require_limits(plan)
+    folder = out or artifacts.default_folder(plan.name)
+    artifacts.create_folder(folder)
+    console = Console(plan, quiet=quiet)
+    try:
+        with console:
+            collected = run_scenario(plan, options, console)
+    except UsageError:
+        artifacts.discard_empty(folder)
+        raise
+    result, logged = build_result(collected)
+    artifacts.write_folder(result, logged, folder)
+    console.conclude(result, folder)
+    if result.error:
+        raise RunError(result.error)
+    return 0 if result.holds else 1
+
+
+@loadtest.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+def report(folder: Path) -> None:
+    """Write report.html and latency.hgrm of the result folder DIR anew."""
+    artifacts.render_again(folder)
+    click.echo(folder / "report.html")
+
+
+@loadtest.command()
+def scenarios() -> None:
+    """List the shipped scenarios."""
+    for name, description in shipped_scenarios().items():
+        click.echo(f"{name}  {description}")

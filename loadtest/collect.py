@@ -1,0 +1,260 @@
+"""Makes one result out of what the workers, the samples and the broker's counters say.
+
+Several requestors are one: counts and integer sums are added, histograms are added, and every mean,
+deviation and percentile is computed once, from the total.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from loadtest.histogram import Histogram, LoggedInterval
+from loadtest.messages import Moments, Progress, ProviderResult, RequestorResult, WarmupCounts
+from loadtest.reference import PUBLISHED_2016
+from loadtest.results import (
+    Achieved,
+    Check,
+    Conservation,
+    Histograms,
+    Interval,
+    Latency,
+    Load,
+    Requested,
+    Result,
+    Sample,
+    Server,
+)
+from loadtest.scenario import Scenario
+from loadtest.thresholds import parse_thresholds
+
+_PERCENTILES = {"p50": "50", "p90": "90", "p95": "95", "p99": "99", "p99_9": "99.9", "p99_99": "99.99"}
+_MESSAGES_PER_REQUEST = 4  # request in, request out, reply in, reply out
+_NS_PER_US = 1000
+
+
+@dataclass(kw_only=True)
+class Collected:
+    """Everything that a run has gathered so far; a run that failed has less."""
+
+    scenario: Scenario
+    target: str | None
+    environment: dict[str, Any]
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    error: str | None = None
+    requestors: list[RequestorResult] = field(default_factory=list)
+    provider: ProviderResult | None = None
+    last_progress: list[Progress] = field(default_factory=list)
+    """Of the requestors whose results never came."""
+    server: Server = field(default_factory=Server)
+    load: Load = field(default_factory=Load)
+    counters: Mapping[str, Any] | None = None
+    """The own broker's /varz after the drain."""
+    timeline: list[Sample] = field(default_factory=list)
+
+
+class _BrokerCounts(msgspec.Struct):
+    """The "conservation" object of /varz."""
+
+    published: int = 0
+    matched: int = 0
+    delivered: int = 0
+    dropped: dict[str, int] = {}
+    pending: int = 0
+
+
+def summarise(parts: Sequence[Moments]) -> tuple[Latency, str] | None:
+    """Statistics over all values of all parts, in microseconds, and the merged histogram.
+
+    None without any value; ValueError when a histogram and its sums disagree.
+    """
+    parts = [part for part in parts if part.count]
+    if not parts:
+        return None
+    histogram = Histogram.merged(part.hdr for part in parts)
+    count = sum(part.count for part in parts)
+    if histogram.count != count:
+        raise ValueError(f"histogram has {histogram.count} values, the sums have {count}")
+    total = sum(part.sum_ns for part in parts)
+    squares = sum(part.sum_sq_ns2 for part in parts)
+    lowest, highest = min(part.min_ns for part in parts), max(part.max_ns for part in parts)
+    at = histogram.values_at(list(_PERCENTILES.values()))
+    percentiles = {
+        name: min(max(value, lowest), highest) / _NS_PER_US
+        for name, value in zip(_PERCENTILES, at, strict=True)
+    }
+    latency = Latency(
+        count=count,
+        mean=total / count / _NS_PER_US,
+        stddev=math.sqrt(count * squares - total * total) / count / _NS_PER_US,
+        min=lowest / _NS_PER_US,
+        max=highest / _NS_PER_US,
+        **percentiles,
+    )
+    return latency, histogram.encode()
+
+
+def merge_intervals(results: Sequence[RequestorResult]) -> tuple[list[Interval], list[LoggedInterval]]:
+    """The requestors' intervals added second by second, with their percentiles and with their histograms."""
+    by_second: dict[int, list[tuple[float, float, int, int, str]]] = {}
+    for result in results:
+        for part in result.intervals:
+            row = (part.start_s, part.end_s, part.sent, part.received, part.hdr)
+            by_second.setdefault(round(part.start_s), []).append(row)
+    intervals, logged = [], []
+    for _, rows in sorted(by_second.items()):
+        starts, ends, sent, received, encoded = zip(*rows, strict=True)
+        histogram = Histogram.merged(encoded)
+        p50, p99, highest = histogram.values_at(["50", "99", "100"])
+        start, end = min(starts), max(ends)
+        logged.append(
+            LoggedInterval(start, end, encoded[0] if len(rows) == 1 else histogram.encode(), highest)
+        )
+        intervals.append(
+            Interval(
+                start_s=start,
+                end_s=end,
+                sent=sum(sent),
+                received=sum(received),
+                p50_us=p50 / _NS_PER_US,
+                p99_us=p99 / _NS_PER_US,
+                max_us=highest / _NS_PER_US,
+            )
+        )
+    return intervals, logged
+
+
+def achieve(collected: Collected) -> Achieved:
+    """The counts of all requestors; for one without a result, what it last reported."""
+    results = collected.requestors
+    providers = collected.provider.connections if collected.provider else 0
+    duration_s = max((result.duration_s for result in results), default=0.0)
+
+    def total(name: str) -> int:
+        return sum(getattr(part, name, 0) for part in (*results, *collected.last_progress))
+
+    connections = total("connections") + providers
+    rate = total("received") / duration_s if duration_s else 0.0
+    counts = (
+        "sent",
+        "received",
+        "timed_out",
+        "errors",
+        "duplicates",
+        "corrupt",
+        "late",
+        "no_responders",
+        "unmatched",
+        "disconnected",
+        "connect_failures",
+    )
+    return Achieved(
+        connections=connections,
+        subjects=connections,
+        rate=rate,
+        messages_per_s=rate * _MESSAGES_PER_REQUEST,
+        connect_s=max((result.connect_s for result in results), default=0.0),
+        **{name: total(name) for name in counts},
+    )
+
+
+def conserve(collected: Collected) -> Conservation:
+    """Checks that nothing is unaccounted for: by the load's own counts, and by the own broker's."""
+    results, provider = collected.requestors, collected.provider
+    checks = [
+        _outcomes("measured requests", results),
+        _outcomes("warm-up requests", [r.warmup for r in results]),
+    ]
+    if provider is not None:
+        detail = f"received {provider.received:,} = sent {provider.sent:,}"
+        checks.append(Check(name="providers", detail=detail, holds=provider.received == provider.sent))
+    if collected.error or not results or provider is None:
+        checks.append(Check(name="the run", detail=collected.error or "no result", holds=False))
+    if collected.counters is not None:
+        return _conserve_broker(collected.counters, checks)
+    phases: list[RequestorResult | WarmupCounts] = [*results, *(result.warmup for result in results)]
+    return Conservation(
+        published=sum(phase.sent for phase in phases) + (provider.sent if provider else 0),
+        delivered=sum(phase.received for phase in phases) + (provider.received if provider else 0),
+        dropped={
+            "timed_out": sum(phase.timed_out for phase in phases),
+            "errors": sum(phase.errors for phase in phases),
+        },
+        pending=0,
+        checks=checks,
+        holds=all(check.holds for check in checks),
+    )
+
+
+def _outcomes(name: str, counts: Sequence[RequestorResult] | Sequence[WarmupCounts]) -> Check:
+    """Each request got its reply, timed out or failed: one of the three, and only one."""
+    sent, received = sum(c.sent for c in counts), sum(c.received for c in counts)
+    timed_out, errors = sum(c.timed_out for c in counts), sum(c.errors for c in counts)
+    return Check(
+        name=name,
+        detail=f"sent {sent:,} = received {received:,} + timed out {timed_out:,} + errors {errors:,}",
+        holds=sent == received + timed_out + errors,
+    )
+
+
+def _conserve_broker(counters: Mapping[str, Any], checks: list[Check]) -> Conservation:
+    """The broker's rule: what matched a subscription was delivered, dropped for a reason, or is pending."""
+    try:
+        counts = msgspec.convert(counters.get("conservation"), _BrokerCounts)
+    except msgspec.ValidationError as error:
+        counts = _BrokerCounts()
+        checks = [*checks, Check(name="broker", detail=f"counters unreadable: {error}", holds=False)]
+    dropped = sum(counts.dropped.values())
+    rule = Check(
+        name="broker",
+        detail=(
+            f"matched {counts.matched:,} = delivered {counts.delivered:,}"
+            f" + dropped {dropped:,} + pending {counts.pending:,}"
+        ),
+        holds=counts.matched == counts.delivered + dropped + counts.pending,
+    )
+    checks = [*checks, rule]
+    return Conservation(
+        published=counts.published,
+        delivered=counts.delivered,
+        dropped=counts.dropped,
+        pending=counts.pending,
+        checks=checks,
+        holds=all(check.holds for check in checks),
+    )
+
+
+def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
+    """The result, and the intervals of its histogram log."""
+    scenario = collected.scenario
+    latency = summarise([result.latency for result in collected.requestors])
+    service = summarise([result.service for result in collected.requestors])
+    intervals, logged = merge_intervals(collected.requestors)
+    connections = scenario.users + scenario.providers
+    result = Result(
+        scenario=msgspec.to_builtins(scenario),
+        target=collected.target,
+        started=collected.started.isoformat(timespec="milliseconds"),
+        duration_s=max((result.duration_s for result in collected.requestors), default=0.0),
+        error=collected.error,
+        requested=Requested(
+            connections=connections, subjects=connections, rate=scenario.rate, duration_s=scenario.duration_s
+        ),
+        achieved=achieve(collected),
+        latency_us=latency[0] if latency else None,
+        service_us=service[0] if service else None,
+        server=collected.server,
+        load=collected.load,
+        conservation=conserve(collected),
+        thresholds=[],
+        reference=PUBLISHED_2016,
+        environment=collected.environment,
+        intervals=intervals,
+        timeline=collected.timeline,
+        histograms=Histograms(latency=latency[1], service=service[1]) if latency and service else None,
+    )
+    outcomes = [threshold.judge(result) for threshold in parse_thresholds(scenario.thresholds)]
+    return msgspec.structs.replace(result, thresholds=outcomes), logged

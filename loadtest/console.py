@@ -1,0 +1,113 @@
+"""What a run says while it goes and when it is over; on standard error, so that output can be piped."""
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rich import box
+from rich.console import Console as Terminal
+from rich.progress import BarColumn, TaskID, TextColumn
+from rich.progress import Progress as Bars
+from rich.table import Table
+
+from loadtest.comparison import compare
+from loadtest.messages import Progress
+from loadtest.results import Result, Sample
+from loadtest.scenario import Scenario
+
+_PLAIN_WIDTH = 100
+
+
+class Console:
+    """A bar for each phase on a terminal, a line a second elsewhere, nothing when quiet.
+
+    A context manager: the bars are live inside it.
+    """
+
+    def __init__(self, scenario: Scenario, *, quiet: bool, terminal: Terminal | None = None) -> None:
+        self._terminal = terminal or Terminal(stderr=True, quiet=quiet)
+        self._live = self._terminal.is_terminal
+        if not self._live:
+            self._terminal.width = max(self._terminal.width, _PLAIN_WIDTH)
+        self._totals = {
+            "connecting": float(scenario.users + scenario.providers),
+            "warmup": scenario.warmup_s,
+            "measuring": scenario.duration_s,
+        }
+        self._bars = Bars(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[figures]}"),
+            console=self._terminal,
+            auto_refresh=False,
+            disable=not self._live or quiet,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, sample: Sample, progress: Progress) -> None:
+        """One look at the run."""
+        if not self._live:
+            line = f"{sample.t_s:7.1f} s  {progress.phase:<10}  {_figures(sample)}"
+            self._terminal.print(line, highlight=False, markup=False, soft_wrap=True)
+            return
+        if progress.phase == "done":
+            return
+        name = "connecting" if progress.phase == "connected" else progress.phase
+        for other, task in self._tasks.items():
+            if other != name and other in self._totals:
+                self._bars.update(task, completed=self._totals[other])
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=self._totals.get(name), figures="")
+        done = float(sample.connections) if name == "connecting" else progress.elapsed_s
+        self._bars.update(self._tasks[name], completed=done, figures=_figures(sample), refresh=True)
+
+    def conclude(self, result: Result, folder: Path) -> None:
+        """The table beside the reference, the verdicts, and where everything is."""
+        table = Table(
+            box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=f"scenario {result.scenario['name']}"
+        )
+        table.add_column("measure")
+        table.add_column("this run", justify="right")
+        table.add_column(result.reference.name, justify="right")
+        for row in compare(result):
+            table.add_row(row.measure, row.run, row.reference)
+        self._terminal.print(table)
+        for check in result.conservation.checks:
+            self._verdict("conservation", f"{check.name}: {check.detail}", holds=check.holds)
+        for outcome in result.thresholds:
+            value = "no value" if outcome.value is None else f"{outcome.value:,}"
+            self._verdict("threshold", f"{outcome.expr} (is {value})", holds=outcome.holds)
+        self._terminal.print(f"result folder: {folder}", highlight=False, soft_wrap=True, markup=False)
+
+    def _verdict(self, kind: str, text: str, *, holds: bool) -> None:
+        style = "green" if holds else "bold red"
+        verdict = "holds" if holds else "FAILS"
+        self._terminal.print(
+            f"{kind:<12} {verdict}  {text}", style=style, highlight=False, markup=False, soft_wrap=True
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+def _figures(sample: Sample) -> str:
+    figures = [f"{sample.connections:,} connections"]
+    if sample.sent:
+        figures += [
+            f"{sample.sent:,} sent",
+            f"{sample.received:,} received",
+            f"{sample.outstanding:,} outstanding",
+            f"mean {sample.mean_us / 1000:.2f} ms",
+            f"max {sample.max_us / 1000:.2f} ms",
+        ]
+    if sample.timed_out or sample.errors:
+        figures.append(f"{sample.timed_out:,} timed out, {sample.errors:,} errors")
+    if sample.server_cpu_percent is not None:
+        figures.append(f"broker {sample.server_cpu_percent:.0f} % CPU")
+    return "  ".join(figures)

@@ -1,0 +1,30 @@
+"""Every error that loadtest raises on purpose.
+
+SubjectbusError
+├── UsageError
+│   ├── ConfigError
+│   │   └── ScenarioError    a scenario that does not exist, or a key or value of it
+│   ├── TargetError          a target that is no usable address
+│   └── ThresholdError       a threshold that cannot be parsed, or that no result can answer
+└── RunError                 exit status 3: the run itself failed; what was collected is still written
+"""
+
+from subjectbus.errors import ConfigError, SubjectbusError, UsageError
+
+
+class ScenarioError(ConfigError):
+    """A scenario that does not exist, or a key or value of it that cannot be used."""
+
+
+class TargetError(UsageError):
+    """A target that is no usable address."""
+
+
+class ThresholdError(UsageError):
+    """A threshold that cannot be parsed, or that names no value of a result."""
+
+
+class RunError(SubjectbusError):
+    """The run itself failed: a process died, the target is unreachable, a phase never ended."""
+
+    exit_status = 3

@@ -1,0 +1,141 @@
+"""Histograms of nanoseconds, as the engine records them: merge, percentiles, and the two file formats."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from itertools import accumulate
+from math import ceil
+from typing import Self, TextIO
+
+from hdrh.histogram import HdrHistogram
+
+LOWEST_NS = 1
+HIGHEST_NS = 3_600_000_000_000
+SIGNIFICANT_DIGITS = 3
+_NS_PER_MS = 1_000_000
+_TICKS_PER_HALF_DISTANCE = 5
+
+
+class Histogram:
+    """Counts of nanosecond values, 1 ns to 1 h at three significant digits; merged, never resampled."""
+
+    def __init__(self) -> None:
+        self._hdr = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_DIGITS)
+
+    @classmethod
+    def merged(cls, encoded: Iterable[str]) -> Self:
+        """The sum of base64 HdrHistogram V2 texts."""
+        histogram = cls()
+        for text in encoded:
+            histogram.add(text)
+        return histogram
+
+    def add(self, encoded: str) -> None:
+        """Adds a base64 HdrHistogram V2 text; ValueError when it is none, or has values beyond the range."""
+        try:
+            other = HdrHistogram.decode(encoded.encode("ascii"))
+        except Exception as error:
+            # The package lets zlib's, base64's and its own exceptions through, which share no other base.
+            raise ValueError(f"not an HdrHistogram: {error}") from error
+        if not other.get_total_count():  # adding it would make the minimum 0
+            return
+        try:
+            self._hdr.add(other)
+        except IndexError as error:
+            raise ValueError(f"histogram holds values beyond {HIGHEST_NS} ns") from error
+
+    def record(self, value_ns: int, count: int = 1) -> None:
+        """Adds values; ValueError when they are out of range."""
+        if not self._hdr.record_value(value_ns, count):
+            raise ValueError(f"{value_ns} ns is outside {LOWEST_NS}..{HIGHEST_NS}")
+
+    @property
+    def count(self) -> int:
+        """How many values."""
+        return int(self._hdr.get_total_count())
+
+    def encode(self) -> str:
+        """Base64 HdrHistogram V2."""
+        return str(self._hdr.encode().decode("ascii"))
+
+    def values_at(self, percentiles: Sequence[str]) -> list[int]:
+        """For each percentile ("99.9") the nanoseconds that this share does not exceed.
+
+        Values are the upper ends of the histogram's ranges, as all HdrHistogram tools have them; an empty
+        histogram has 0.
+        """
+        cumulative = list(accumulate(self._hdr.counts))
+        return [self._value_at(Fraction(percentile) / 100, cumulative) for percentile in percentiles]
+
+    def curve(self, points_per_decade: int = 40) -> list[tuple[float, int]]:
+        """Points (1 / (1 - share), nanoseconds) from the lowest value to the highest: what charts draw."""
+        if not self.count:
+            return []
+        cumulative = list(accumulate(self._hdr.counts))
+        points: list[tuple[float, int]] = []
+        step = 0
+        while (inverse := 10 ** (step / points_per_decade)) < self.count:
+            points.append((inverse, self._value_at(1 - 1 / Fraction(inverse), cumulative)))
+            step += 1
+        points.append((float(self.count), self._value_at(Fraction(1), cumulative)))
+        return points
+
+    def distribution(self) -> list[tuple[int, float, int]]:
+        """Rows of a .hgrm file: nanoseconds, share of all values, count up to there."""
+        if not self.count:
+            return []
+        return [
+            (step.value_iterated_to, step.percentile_level_iterated_to / 100, step.total_count_to_this_value)
+            for step in self._hdr.get_percentile_iterator(_TICKS_PER_HALF_DISTANCE)
+        ]
+
+    @property
+    def buckets(self) -> tuple[int, int]:
+        """Buckets and sub-buckets, which .hgrm files state."""
+        return self._hdr.bucket_count, self._hdr.sub_bucket_count
+
+    def _value_at(self, share: Fraction, cumulative: list[int]) -> int:
+        if not cumulative or not cumulative[-1]:
+            return 0
+        index = bisect_left(cumulative, max(1, ceil(share * cumulative[-1])))
+        return int(self._hdr.get_highest_equivalent_value(self._hdr.get_value_from_index(index)))
+
+
+@dataclass(frozen=True)
+class LoggedInterval:
+    """One line of a histogram log; times relative to the log's start."""
+
+    start_s: float
+    end_s: float
+    encoded: str
+    max_ns: int
+
+
+def write_hlog(file: TextIO, tag: str, started: datetime, intervals: Iterable[LoggedInterval]) -> None:
+    """A histogram log, format 1.3: nanosecond values, interval maxima in milliseconds, every line tagged."""
+    file.write("#[Histogram log format version 1.3]\n")
+    file.write(f"#[StartTime: {started.timestamp():.3f} (seconds since epoch), {started.isoformat()}]\n")
+    file.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
+    for interval in intervals:
+        length = interval.end_s - interval.start_s
+        peak = interval.max_ns / _NS_PER_MS
+        file.write(f"Tag={tag},{interval.start_s:.3f},{length:.3f},{peak:.3f},{interval.encoded}\n")
+
+
+def write_hgrm(file: TextIO, histogram: Histogram, *, mean_ns: float, stddev_ns: float, max_ns: int) -> None:
+    """The percentile distribution in milliseconds, as HdrHistogram's plotters read it.
+
+    Mean, deviation and maximum come from the caller, who has them over every value.
+    """
+    file.write(f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}\n\n")
+    for value, share, count in histogram.distribution():
+        row = f"{min(value, max_ns) / _NS_PER_MS:12.6f} {share:2.12f} {count:10d}"
+        file.write(f"{row} {1 / (1 - share):14.2f}\n" if share < 1 else f"{row}\n")
+    buckets, sub_buckets = histogram.buckets
+    file.write(
+        f"#[Mean    = {mean_ns / _NS_PER_MS:12.6f}, StdDeviation   = {stddev_ns / _NS_PER_MS:12.6f}]\n"
+    )
+    file.write(f"#[Max     = {max_ns / _NS_PER_MS:12.6f}, Total count    = {histogram.count:12d}]\n")
+    file.write(f"#[Buckets = {buckets:12d}, SubBuckets     = {sub_buckets:12d}]\n")

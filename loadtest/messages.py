@@ -1,0 +1,172 @@
+"""What travels between the run and its workers, and between a worker and the engine: JSON, typed here.
+
+A worker reads one `Command` a line on standard input and writes one `Event` a line on standard output.
+Its first command is `Configure`; standard input that ends tells it to end too.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Role = Literal["requestor", "provider"]
+Phase = Literal["failed", "idle", "connecting", "connected", "warmup", "measuring", "draining", "done"]
+"""In the order in which a worker goes through them, failure first."""
+
+
+class RequestorConfig(Struct, frozen=True, kw_only=True):
+    """One requestor process: its share of the users and of the rate. Sizes in bytes, times in seconds."""
+
+    transport: Literal["ws", "tcp"]
+    address: str
+    host: str
+    path: str
+    users: int
+    first_user: int
+    providers: int
+    rate: float
+    warmup_s: float
+    duration_s: float
+    request_bytes: int
+    reply_bytes: int
+    timeout_s: float
+    threads: int
+    seed: int
+    connect_rate: float
+    connect_in_flight: int
+    arrivals: Literal["uniform", "poisson"]
+
+
+class ProviderConfig(Struct, frozen=True, kw_only=True):
+    """The provider process: provider K answers the requests on /s/K."""
+
+    transport: Literal["ws", "tcp"]
+    address: str
+    host: str
+    path: str
+    providers: int
+    first_provider: int
+    reply_bytes: int
+    threads: int
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """A snapshot of one worker; counts since the phase it started to send in, times of the last second."""
+
+    phase: Phase
+    error: str | None = None
+    elapsed_s: float = 0.0
+    connections: int = 0
+    connect_failures: int = 0
+    sent: int = 0
+    received: int = 0
+    outstanding: int = 0
+    timed_out: int = 0
+    errors: int = 0
+    mean_us: float = 0.0
+    max_us: float = 0.0
+
+
+class Moments(Struct, frozen=True, kw_only=True):
+    """Exact integer sums over every value, and their histogram (base64, V2); nanoseconds."""
+
+    count: int
+    sum_ns: int
+    sum_sq_ns2: int
+    min_ns: int
+    max_ns: int
+    hdr: str
+
+
+class EngineInterval(Struct, frozen=True, kw_only=True):
+    """One interval; times relative to the start of the measured phase."""
+
+    start_s: float
+    end_s: float
+    sent: int
+    received: int
+    hdr: str
+
+
+class WarmupCounts(Struct, frozen=True, kw_only=True):
+    """What the warm-up sent and what became of it."""
+
+    sent: int = 0
+    received: int = 0
+    timed_out: int = 0
+    errors: int = 0
+
+
+class RequestorResult(Struct, frozen=True, kw_only=True):
+    """Everything that one requestor measured; counts are of the measured phase unless they say otherwise."""
+
+    connect_s: float
+    connections: int
+    connect_failures: int
+    duration_s: float
+    sent: int
+    received: int
+    timed_out: int
+    errors: int
+    duplicates: int
+    late: int
+    corrupt: int
+    no_responders: int
+    unmatched: int
+    disconnected: int
+    warmup: WarmupCounts
+    latency: Moments
+    service: Moments
+    intervals: list[EngineInterval]
+
+
+class ProviderResult(Struct, frozen=True, kw_only=True):
+    """What the providers answered, warm-up included."""
+
+    connections: int
+    received: int
+    sent: int
+
+
+class Configure(Struct, frozen=True, tag="configure", tag_field="command"):
+    """The worker's configuration: that of its role."""
+
+    requestor: RequestorConfig | None = None
+    provider: ProviderConfig | None = None
+
+
+class Connect(Struct, frozen=True, tag="connect", tag_field="command"):
+    """Open the connections."""
+
+
+class Start(Struct, frozen=True, tag="start", tag_field="command"):
+    """Begin the warm-up; for requestors."""
+
+
+class Stop(Struct, frozen=True, tag="stop", tag_field="command"):
+    """End early or, for providers, end."""
+
+
+Command = Configure | Connect | Start | Stop
+
+
+class Reported(Struct, frozen=True, tag="progress", tag_field="event"):
+    """A snapshot: at each change of phase and every half second."""
+
+    progress: Progress
+
+
+class Finished(Struct, frozen=True, tag="result", tag_field="event"):
+    """The result: that of the worker's role."""
+
+    requestor: RequestorResult | None = None
+    provider: ProviderResult | None = None
+
+
+class Failed(Struct, frozen=True, tag="failed", tag_field="event"):
+    """The worker cannot go on; `usage` when the configuration is at fault."""
+
+    error: str
+    usage: bool = False
+
+
+Event = Reported | Finished | Failed

@@ -1,0 +1,85 @@
+"""What server and load use, second by second and over the measured phase."""
+
+import psutil
+
+from loadtest.errors import RunError
+from loadtest.results import Load, Server
+from loadtest.sampling import Processes, Usage
+from subjectbus import UsageError
+
+
+class Meter:
+    """Processor time and memory of server and load, and what they used in the measured phase."""
+
+    def __init__(self, server_pid: int | None) -> None:
+        """`server_pid`: a target's process; UsageError when there is none."""
+        try:
+            self._server = Processes([server_pid]) if server_pid is not None else None
+        except psutil.NoSuchProcess as error:
+            raise UsageError(f"--server-pid: no process {server_pid}") from error
+        self._load: Processes | None = None
+        self._idle: Usage | None = None
+        self._last: tuple[Usage | None, Usage | None] = (None, None)
+        self._window: list[tuple[Usage | None, Usage | None]] = []
+        self._closed = False
+        self._peak_rss = 0
+
+    def watch_server(self, pid: int) -> None:
+        """The run's own broker; RunError when it has ended already."""
+        self._server = _watch([pid])
+
+    def watch_load(self, pids: list[int]) -> None:
+        """Requestors and providers; RunError when one has ended already."""
+        self._load = _watch(pids)
+
+    def look_idle(self) -> None:
+        """The server before its first connection."""
+        self._idle = self._server.usage() if self._server else None
+
+    def look(self, *, measuring: bool) -> tuple[float | None, int | None, float | None]:
+        """Server's CPU percent since the last look, its resident bytes, the load's CPU percent.
+
+        The window of the measured phase opens at the first look of it and closes at the first look after it.
+        """
+        now = (self._server.usage() if self._server else None, self._load.usage() if self._load else None)
+        if measuring and not self._window:
+            self._window = [now, now]
+        elif self._window and not self._closed:
+            self._window[1] = now
+            self._closed = not measuring
+        if measuring and now[0] is not None:
+            self._peak_rss = max(self._peak_rss, now[0].rss_bytes)
+        server, load = (
+            current.cpu_percent_since(last) if current and last else None
+            for current, last in zip(now, self._last, strict=True)
+        )
+        self._last = now
+        return server, now[0].rss_bytes if now[0] else None, load
+
+    def summary(self, rate: float, connections: int) -> tuple[Server, Load]:
+        """The measured phase at `rate` replies a second."""
+        if not self._window:
+            return Server(), Load()
+        (server_from, load_from), (server_to, load_to) = self._window
+        server, load = Server(), Load()
+        if server_from and server_to:
+            grown = self._peak_rss - self._idle.rss_bytes if self._idle else None
+            server = Server(
+                cpu_percent=server_to.cpu_percent_since(server_from),
+                cpu_us_per_request=server_to.cpu_us_per(rate, server_from),
+                rss_bytes=self._peak_rss,
+                rss_bytes_per_connection=grown / connections if grown is not None and connections else None,
+            )
+        if load_from and load_to:
+            load = Load(
+                cpu_percent=load_to.cpu_percent_since(load_from),
+                cpu_us_per_request=load_to.cpu_us_per(rate, load_from),
+            )
+        return server, load
+
+
+def _watch(pids: list[int]) -> Processes:
+    try:
+        return Processes(pids)
+    except psutil.NoSuchProcess as error:
+        raise RunError(f"process {error.pid} has ended") from error

@@ -1,0 +1,243 @@
+"""The result of a run: `result.json`, schema 1. Times named `_us` are microseconds, `_s` seconds."""
+
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct, structs
+
+from loadtest.errors import ScenarioError
+from loadtest.reference import Reference
+
+SCHEMA = 1
+
+
+class Requested(Struct, frozen=True, kw_only=True):
+    """What the scenario asked for; users and providers are all connections and all subjects."""
+
+    connections: int
+    subjects: int
+    rate: float
+    duration_s: float
+
+
+class Achieved(Struct, frozen=True, kw_only=True):
+    """What happened; requests of the measured phase."""
+
+    connections: int
+    subjects: int
+    sent: int
+    received: int
+    timed_out: int
+    errors: int
+    duplicates: int
+    corrupt: int
+    late: int
+    no_responders: int
+    unmatched: int
+    disconnected: int
+    connect_failures: int
+    rate: float
+    """Replies per second."""
+    messages_per_s: float
+    """Four for each reply: request in and out, reply in and out."""
+    connect_s: float
+
+
+class Latency(Struct, frozen=True, kw_only=True):
+    """Microseconds. Mean, deviation and extremes over every value; percentiles of the merged histogram."""
+
+    count: int
+    mean: float
+    stddev: float
+    min: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p99_9: float
+    p99_99: float
+    max: float
+
+
+class Server(Struct, frozen=True, kw_only=True):
+    """The server's process in the measured phase; None where it is not visible."""
+
+    cpu_percent: float | None = None
+    """Of the whole machine."""
+    cpu_us_per_request: float | None = None
+    rss_bytes: int | None = None
+    """The most it had."""
+    rss_bytes_per_connection: float | None = None
+    """What it grew by since before the first connection, divided by the connections."""
+    net_in_bps: float | None = None
+    net_out_bps: float | None = None
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """Requestors and providers in the measured phase."""
+
+    cpu_percent: float | None = None
+    cpu_us_per_request: float | None = None
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One equation of the conservation check, with its numbers."""
+
+    name: str
+    detail: str
+    holds: bool
+
+
+class Conservation(Struct, frozen=True, kw_only=True):
+    """Whether every message is accounted for.
+
+    On the run's own broker the counts are the broker's; on a target they are what the load saw go in and
+    come out, and the dropped are the requests that ended without a reply.
+    """
+
+    published: int
+    delivered: int
+    dropped: dict[str, int]
+    pending: int
+    checks: list[Check]
+    holds: bool
+
+
+class ThresholdOutcome(Struct, frozen=True, kw_only=True):
+    """One objective; the value is None when the run has none."""
+
+    expr: str
+    value: float | bool | None
+    holds: bool
+
+
+class Interval(Struct, frozen=True, kw_only=True):
+    """One second of the measured phase, latency in microseconds."""
+
+    start_s: float
+    end_s: float
+    sent: int
+    received: int
+    p50_us: float
+    p99_us: float
+    max_us: float
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """One look at everything, once a second from the start on; counts as the engine reports them."""
+
+    t_s: float
+    phase: str
+    connections: int
+    sent: int
+    received: int
+    outstanding: int
+    timed_out: int
+    errors: int
+    mean_us: float
+    max_us: float
+    server_cpu_percent: float | None
+    server_rss_bytes: int | None
+    load_cpu_percent: float | None
+
+
+class Histograms(Struct, frozen=True, kw_only=True):
+    """The whole run's histograms: nanoseconds, base64, HdrHistogram V2."""
+
+    latency: str
+    service: str
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    schema: int = SCHEMA
+    scenario: dict[str, Any]
+    target: str | None
+    """The target's address, None for the run's own broker."""
+    started: str
+    """UTC, ISO 8601: the beginning of the measured phase, or of the run if it never came to that."""
+    duration_s: float
+    error: str | None
+    """Why the run failed; None when it went to its end."""
+    requested: Requested
+    achieved: Achieved
+    latency_us: Latency | None
+    service_us: Latency | None
+    server: Server
+    load: Load
+    conservation: Conservation
+    thresholds: list[ThresholdOutcome]
+    reference: Reference
+    environment: dict[str, Any]
+    intervals: list[Interval]
+    timeline: list[Sample]
+    histograms: Histograms | None
+
+    @property
+    def holds(self) -> bool:
+        """Every threshold and the conservation check hold."""
+        return self.conservation.holds and all(outcome.holds for outcome in self.thresholds)
+
+
+def read_result(folder: Path) -> Result:
+    """The result in a result folder; ScenarioError when there is none or it is not of this schema."""
+    path = folder / "result.json"
+    try:
+        result = msgspec.json.decode(path.read_bytes(), type=Result)
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+    if result.schema != SCHEMA:
+        raise ScenarioError(f"{path}: schema {result.schema}, this version reads {SCHEMA}")
+    return result
+
+
+def write_result(result: Result, folder: Path) -> None:
+    """Writes `result.json`."""
+    text = msgspec.json.format(msgspec.json.encode(result), indent=2)
+    (folder / "result.json").write_bytes(text + b"\n")
+
+
+def value_at(result: Result, path: str) -> object:
+    """The value at a dotted path; None where the run has none."""
+    value: object = result
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
+    return value
+
+
+def is_value_path(path: str) -> bool:
+    """Whether a dotted path can lead to a value; the keys of free tables are not known ahead."""
+    if path in value_paths():
+        return True
+    return any(path.startswith(f"{table}.") for table in ("scenario", "environment", "conservation.dropped"))
+
+
+def value_paths() -> list[str]:
+    """Every dotted path that leads to a number or a truth value of a result."""
+    return _paths_of(Result, "")
+
+
+def _paths_of(cls: type[Struct], prefix: str) -> list[str]:
+    hints = get_type_hints(cls)
+    paths: list[str] = []
+    for field in structs.fields(cls):
+        annotation = hints[field.name]
+        alternatives = (
+            (annotation,)
+            if get_origin(annotation) is not None and not _is_union(annotation)
+            else (get_args(annotation) or (annotation,))
+        )
+        for leaf in alternatives:
+            if isinstance(leaf, type) and issubclass(leaf, Struct):
+                paths += _paths_of(leaf, f"{prefix}{field.name}.")
+            elif leaf in (int, float, bool):
+                paths.append(f"{prefix}{field.name}")
+    return paths
+
+
+def _is_union(annotation: object) -> bool:
+    return type(None) in get_args(annotation)

@@ -1,0 +1,28 @@
+"""A NATS-protocol publish/subscribe broker for huge numbers of WebSocket connections."""
+
+from importlib.metadata import version
+
+from subjectbus.config import BrokerConfig
+from subjectbus.errors import (
+    AddressError,
+    BrokerError,
+    ConfigError,
+    LimitError,
+    SubjectbusError,
+    UsageError,
+)
+from subjectbus.server import Server
+
+__version__ = version("subjectbus")
+
+__all__ = [
+    "AddressError",
+    "BrokerConfig",
+    "BrokerError",
+    "ConfigError",
+    "LimitError",
+    "Server",
+    "SubjectbusError",
+    "UsageError",
+    "__version__",
+]

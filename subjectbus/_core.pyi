@@ -1,0 +1,82 @@
+"""The Rust extension: broker and load engine. JSON text in and out; no message ever passes through Python."""
+
+from typing import Self, final
+
+__all__ = ["Broker", "Provider", "Requestor", "__version__", "default_broker_config"]
+
+__version__: str
+
+@final
+class Broker:
+    """A broker: listeners, shards and their counters."""
+
+    def __new__(cls, config: str) -> Self:
+        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+
+    def start(self) -> None:
+        """Opens the listeners and starts the shards; OSError names listener and address."""
+
+    def addresses(self) -> dict[str, str]:
+        """The open listeners: "tcp", "http", "monitor" with the address that was bound."""
+
+    def drain(self) -> None:
+        """Begins the lame duck and returns at once."""
+
+    def stop(self) -> None:
+        """Ends at once."""
+
+    def join(self, timeout_s: float) -> bool:
+        """True when every shard has ended; RuntimeError when a shard panicked. Releases the GIL."""
+
+    def counters(self) -> str:
+        """JSON object of totals over all shards."""
+
+@final
+class Requestor:
+    """Users of the benchmark workload: each sends requests at planned times and measures the replies."""
+
+    def __new__(cls, config: str) -> Self:
+        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+
+    def connect(self) -> None:
+        """Starts the threads and the connect phase; returns at once."""
+
+    def start(self) -> None:
+        """Begins the warm-up, which the measured phase follows; returns at once."""
+
+    def stop(self) -> None:
+        """Ends early: no more requests, then the drain, then the result; returns at once."""
+
+    def progress(self) -> str:
+        """JSON snapshot of phase and counts."""
+
+    def result(self) -> str:
+        """JSON of everything measured; RuntimeError unless the phase is "done"."""
+
+    def close(self) -> None:
+        """Closes the connections and joins the threads. Releases the GIL."""
+
+@final
+class Provider:
+    """Providers of the benchmark workload: each answers the requests on its subject once it is connected."""
+
+    def __new__(cls, config: str) -> Self:
+        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+
+    def connect(self) -> None:
+        """Starts the threads and the connect phase; returns at once."""
+
+    def stop(self) -> None:
+        """Ends answering; the counts become the result. Returns at once."""
+
+    def progress(self) -> str:
+        """JSON snapshot of phase and counts."""
+
+    def result(self) -> str:
+        """JSON of the counts; RuntimeError unless the phase is "done"."""
+
+    def close(self) -> None:
+        """Closes the connections and joins the threads. Releases the GIL."""
+
+def default_broker_config() -> str:
+    """JSON object of every configuration key of the broker with its default."""

@@ -1,0 +1,83 @@
+"""The console script `subjectbus`: its own commands, and those that other packages contribute.
+
+A package contributes a command through the entry-point group `subjectbus.commands`; it is imported only when
+that command is used or the help lists it. Every error a user can make is one line and an exit status.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, entry_points
+
+import click
+
+from subjectbus import __version__
+from subjectbus.errors import SubjectbusError
+from subjectbus.serve import serve
+
+_GROUP = "subjectbus.commands"
+_USAGE_STATUS = 2
+_INTERRUPTED_STATUS = 130
+_INTERNAL_STATUS = 70
+
+
+class _Commands(click.Group):
+    """A group that finds more commands among the installed packages."""
+
+    def _contributed(self) -> dict[str, EntryPoint]:
+        return {point.name: point for point in entry_points(group=_GROUP)}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self._contributed()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        point = self._contributed().get(cmd_name)
+        return None if point is None else point.load()
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="subjectbus")
+def cli() -> None:
+    """Publish/subscribe broker for huge numbers of WebSocket connections, and its load test."""
+
+
+cli.add_command(serve)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns its exit status; an error is one line on standard error."""
+    try:
+        status = cli.main(args, prog_name="subjectbus", standalone_mode=False)
+    except BrokenPipeError:
+        # The reader has gone; what Python would still flush at exit has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return _USAGE_STATUS
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("SUBJECTBUS_DEBUG"):
+            raise
+        text, status = _explain(error)
+        click.echo(f"subjectbus: error: {' '.join(text.split())}", err=True)
+    return status if isinstance(status, int) else 0
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """What to say about an error, and the exit status."""
+    match error:
+        case SubjectbusError():
+            return str(error), error.exit_status
+        case click.UsageError():
+            command = error.ctx.command_path if error.ctx else "subjectbus"
+            return f"{error.format_message()} (see {command} --help)", _USAGE_STATUS
+        case click.ClickException():
+            return error.format_message(), _USAGE_STATUS
+        case click.Abort() | KeyboardInterrupt():
+            return "interrupted", _INTERRUPTED_STATUS
+    return f"internal: {type(error).__name__}: {error} (SUBJECTBUS_DEBUG=1 shows where)", _INTERNAL_STATUS

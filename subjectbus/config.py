@@ -1,0 +1,90 @@
+"""The broker's configuration: one struct is the TOML keys, the flags and their help."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from subjectbus import settings
+
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+
+_ADDRESS = {"metavar": "ADDR"}
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the broker is told; a key that is left out takes the broker's own default.
+
+    Addresses are "host:port"; port 0 lets the system choose; "" (or false in a file) means no such listener.
+    """
+
+    tcp: Annotated[str | bool | UnsetType, Meta(description="NATS clients over TCP.", extra=_ADDRESS)] = UNSET
+    http: Annotated[
+        str | bool | UnsetType, Meta(description="NATS clients over WebSocket, and HTTP.", extra=_ADDRESS)
+    ] = UNSET
+    monitor: Annotated[
+        str | bool | UnsetType, Meta(description="Health and counters over HTTP.", extra=_ADDRESS)
+    ] = UNSET
+    shards: Annotated[
+        Count | Literal["auto"] | UnsetType,
+        Meta(description="Threads that serve connections.", extra={"metavar": "N|auto"}),
+    ] = UNSET
+    driver: Annotated[
+        Literal["auto", "epoll", "uring"] | UnsetType,
+        Meta(description="How the kernel is asked for events.", extra={"metavar": "auto|epoll|uring"}),
+    ] = UNSET
+    max_connections: Annotated[
+        Count | Literal["auto"] | UnsetType,
+        Meta(description="Connections beyond this are refused.", extra={"metavar": "N|auto"}),
+    ] = UNSET
+    echo: Annotated[bool | UnsetType, Meta(description="Serve a plain WebSocket echo at /echo.")] = UNSET
+    server_name: Annotated[str | UnsetType, Meta(description="Name in the INFO line.")] = UNSET
+    max_payload: Annotated[Count | UnsetType, Meta(description="Largest message, bytes.")] = UNSET
+    max_control_line: Annotated[Count | UnsetType, Meta(description="Longest protocol line, bytes.")] = UNSET
+    max_pending: Annotated[
+        Count | UnsetType,
+        Meta(description="Bytes that may wait for one connection before it is a slow consumer."),
+    ] = UNSET
+    max_subscriptions: Annotated[
+        Count | UnsetType, Meta(description="Subscriptions of one connection; 0 = no limit.")
+    ] = UNSET
+    ping_interval_s: Annotated[Seconds | UnsetType, Meta(description="Seconds between PINGs; 0 = none.")] = (
+        UNSET
+    )
+    ping_max: Annotated[
+        Count | UnsetType, Meta(description="Unanswered PINGs before a connection is stale.")
+    ] = UNSET
+    write_deadline_s: Annotated[
+        Seconds | UnsetType, Meta(description="Seconds that a blocked write may last.")
+    ] = UNSET
+    handshake_timeout_s: Annotated[
+        Seconds | UnsetType, Meta(description="Seconds that a WebSocket handshake may last.")
+    ] = UNSET
+    lame_duck_grace_s: Annotated[
+        Seconds | UnsetType, Meta(description="Seconds between the notice of a drain and the first close.")
+    ] = UNSET
+    lame_duck_duration_s: Annotated[
+        Seconds | UnsetType, Meta(description="Seconds over which a drain spreads its closes.")
+    ] = UNSET
+
+    def to_json(self) -> str:
+        """The keys that were set, as the JSON object that the broker takes."""
+        return msgspec.json.encode(self).decode()
+
+
+def load_config(path: Path | None, flags: dict[str, Any]) -> BrokerConfig:
+    """The configuration of a TOML file, overridden by flags.
+
+    Args:
+        path: The file, or None.
+        flags: Keys as in the file with the text or truth value of each flag that was given.
+
+    Raises:
+        ConfigError: The file cannot be read, or a key or value is not usable.
+    """
+    override = settings.convert(BrokerConfig, flags, "command line", strict=False)
+    if path is None:
+        return override
+    return settings.merge(settings.convert(BrokerConfig, settings.read_toml(path), str(path)), override)

@@ -1,0 +1,88 @@
+"""`subjectbus serve`: the broker as a process."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import click
+import msgspec
+
+from subjectbus import limits
+from subjectbus.config import BrokerConfig, load_config
+from subjectbus.server import Server, default_config
+
+_SIGNALS = {signal.SIGTERM, signal.SIGINT}
+_RUNNING_POLL_S = 1.0
+_DRAINING_POLL_S = 0.05
+_STOP_TIMEOUT_S = 10.0
+
+
+def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """One option per configuration key, in the struct's order."""
+    defaults = default_config()
+    for field in reversed(msgspec.structs.fields(BrokerConfig)):
+        meta = _meta(field.type)
+        flag = "--" + field.name.replace("_", "-")
+        default = defaults[field.name]
+        if isinstance(default, bool):
+            option = click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=meta.description)
+        else:
+            metavar = (meta.extra or {}).get("metavar", "VALUE")
+            help_text = f"{meta.description}  [default: {default}]" if default != "" else meta.description
+            option = click.option(flag, field.name, metavar=metavar, help=help_text)
+        command = option(command)
+    return command
+
+
+def _meta(annotation: object) -> msgspec.Meta:
+    assert get_origin(annotation) is Annotated  # noqa: S101 - the struct's own form, under test
+    meta: msgspec.Meta = get_args(annotation)[1]
+    return meta
+
+
+@click.command()
+@click.option(
+    "--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="TOML file; flags win."
+)
+@_config_options
+def serve(config_path: Path | None, **flags: str | bool | None) -> int:
+    """Run the broker until SIGTERM or SIGINT, which drain it; a second one ends it at once."""
+    config = load_config(config_path, {key: value for key, value in flags.items() if value is not None})
+    limits.raise_descriptor_limit()
+    server = Server(config)
+    with _signals_held():
+        server.start()
+        listeners = " ".join(f"{name}={address}" for name, address in server.addresses().items())
+        click.echo(f"ready {listeners}")
+        return _run_until_signalled(server)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals wait to be read instead of interrupting; the threads that start meanwhile inherit that."""
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+
+
+def _run_until_signalled(server: Server) -> int:
+    """Exit status: 0 after a drain, 128 + the signal's number when a second signal cut it short."""
+    draining = False
+    while not server.wait(0.0):
+        info = signal.sigtimedwait(_SIGNALS, _DRAINING_POLL_S if draining else _RUNNING_POLL_S)
+        if info is None:
+            continue
+        name = signal.Signals(info.si_signo).name
+        if draining:
+            click.echo(f"subjectbus: {name} again: ending at once", err=True)
+            server.stop()
+            server.wait(_STOP_TIMEOUT_S)
+            return 128 + info.si_signo
+        click.echo(f"subjectbus: {name}: draining", err=True)
+        server.drain()
+        draining = True
+    return 0

@@ -1,0 +1,79 @@
+"""The broker as a Python object: start, addresses, drain, stop; never a message."""
+
+import json
+from types import TracebackType
+from typing import Any, Self
+
+from subjectbus import _core
+from subjectbus.config import BrokerConfig
+from subjectbus.errors import AddressError, BrokerError, ConfigError
+
+_STOP_TIMEOUT_S = 10.0
+
+
+def default_config() -> dict[str, Any]:
+    """Every configuration key of the broker with the default that it takes when the key is left out."""
+    defaults: dict[str, Any] = json.loads(_core.default_broker_config())
+    return defaults
+
+
+class Server:
+    """A broker in this process, on threads of its own.
+
+    Calling order: `start()`, then `addresses()` and `counters()` at will, then `drain()` or `stop()`, then
+    `wait()`. As a context manager it starts on entry, and on exit it stops and waits.
+    """
+
+    def __init__(self, config: BrokerConfig | None = None) -> None:
+        """Checks the configuration; raises ConfigError that names the key. Opens nothing yet."""
+        try:
+            self._broker = _core.Broker((config or BrokerConfig()).to_json())
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    def start(self) -> None:
+        """Opens the listeners and starts the shards; AddressError names the one that cannot be opened.
+
+        ConfigError when the limit of open files does not allow what is configured.
+        """
+        try:
+            self._broker.start()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        except OSError as error:
+            raise AddressError(error.strerror or str(error)) from error
+
+    def addresses(self) -> dict[str, str]:
+        """`{"tcp": "127.0.0.1:4222", ...}`: the open listeners with the ports that were bound."""
+        return self._broker.addresses()
+
+    def drain(self) -> None:
+        """Begins the lame duck: no new connections, clients are told and then closed. Returns at once."""
+        self._broker.drain()
+
+    def stop(self) -> None:
+        """Ends at once; what is pending is dropped and counted."""
+        self._broker.stop()
+
+    def wait(self, timeout_s: float) -> bool:
+        """True when every shard has ended, False when the time is up; BrokerError when a shard failed."""
+        try:
+            return self._broker.join(timeout_s)
+        except RuntimeError as error:
+            raise BrokerError(str(error)) from error
+
+    def counters(self) -> dict[str, Any]:
+        """Totals over all shards since the start, as the monitor serves them at /varz."""
+        counters: dict[str, Any] = json.loads(self._broker.counters())
+        return counters
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        if not self.wait(_STOP_TIMEOUT_S):
+            raise BrokerError(f"broker did not stop within {_STOP_TIMEOUT_S:.0f} s")

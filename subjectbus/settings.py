@@ -1,0 +1,113 @@
+"""Typed settings out of TOML files and `key=value` text, with one-line errors that name key and place."""
+
+import difflib
+import re
+import tomllib
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from subjectbus.errors import ConfigError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<key>.*)`)?$", re.DOTALL)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The table in a TOML file; ConfigError when it cannot be read or parsed."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def convert(cls: type[T], values: Mapping[str, Any], where: str, *, strict: bool = True) -> T:
+    """A `cls` made of `values`.
+
+    Args:
+        cls: A struct that forbids unknown fields.
+        values: Keys and values; nested tables for nested structs.
+        where: The file or flag they come from, the beginning of every error text.
+        strict: False also accepts the text of a number or a truth value (command-line flags).
+
+    Raises:
+        ConfigError: An unknown key (with the nearest known one) or a value of the wrong type or range.
+    """
+    _refuse_unknown_keys(cls, values, where, prefix="")
+    try:
+        return msgspec.convert(dict(values), cls, strict=strict)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{where}: {_explain(cls, str(error))}") from error
+
+
+def merge(base: T, override: T) -> T:
+    """`base` with every key that `override` sets."""
+    return msgspec.structs.replace(base, **_set_fields(override))
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`' (did you mean "shards"?)'`, or nothing when no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f' (did you mean "{near[0]}"?)' if near else ""
+
+
+def _set_fields(config: msgspec.Struct) -> dict[str, Any]:
+    fields = ((name, getattr(config, name)) for name in config.__struct_fields__)
+    return {name: value for name, value in fields if value is not msgspec.UNSET}
+
+
+def _refuse_unknown_keys(
+    cls: type[msgspec.Struct], values: Mapping[str, Any], where: str, prefix: str
+) -> None:
+    fields = {field.encode_name: field.type for field in msgspec.structs.fields(cls)}
+    for key, value in values.items():
+        if key not in fields:
+            raise ConfigError(f'{where}: unknown key "{prefix}{key}"{suggestion(key, fields)}')
+        nested = next((t for t in _leaf_types(fields[key]) if _is_struct(t)), None)
+        if nested is not None and isinstance(value, Mapping):
+            _refuse_unknown_keys(nested, value, where, f"{prefix}{key}.")
+
+
+def _is_struct(candidate: object) -> bool:
+    return isinstance(candidate, type) and issubclass(candidate, msgspec.Struct)
+
+
+def _leaf_types(annotation: Any) -> list[Any]:  # noqa: ANN401 - any annotation
+    """The alternatives of an annotation, without `Annotated` and unions around them."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _leaf_types(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [leaf for part in get_args(annotation) for leaf in _leaf_types(part)]
+    return [annotation]
+
+
+def _explain(cls: type[msgspec.Struct], text: str) -> str:
+    match = _AT.match(text)
+    if match is None or not match["key"]:
+        return text.replace("`", "")
+    what, key = match["what"], match["key"]
+    if what.startswith("Invalid enum value"):
+        return f"{key}: {what[0].lower()}{what[1:]}{_choices(cls, key)}"
+    what = what.replace("`", "").replace(" | unset", "")
+    return f"{key}: {what[0].lower()}{what[1:]}"
+
+
+def _choices(cls: type[msgspec.Struct], key: str) -> str:
+    annotation: Any = cls
+    for part in key.split("."):
+        nested = next(t for t in _leaf_types(annotation) if _is_struct(t))
+        annotation = next(f.type for f in msgspec.structs.fields(nested) if f.encode_name == part)
+    names = []
+    for leaf in _leaf_types(annotation):
+        if get_origin(leaf) is Literal:
+            names += [str(choice) for choice in get_args(leaf)]
+        elif leaf in (int, float):
+            names.append("a number")
+    return f" (choose from {', '.join(names)})"

@@ -1,0 +1,1 @@
+"""Tests of the project: unit, conformance, integration, load test and packaging."""

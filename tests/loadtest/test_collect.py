@@ -1,0 +1,211 @@
+import statistics
+from fractions import Fraction
+from math import sqrt
+
+import pytest
+from msgspec import structs
+
+from loadtest.collect import build_result, merge_intervals, summarise
+from loadtest.histogram import Histogram
+from loadtest.messages import Moments, Progress, ProviderResult, WarmupCounts
+from loadtest.results import Load, Server
+from tests.loadtest import samples
+
+
+def test_several_requestors_are_summarised_as_one_over_every_value():
+    parts = [samples.values_ns(1000, 1), samples.values_ns(3000, 2), [7_000_000_000]]
+    every = [value for part in parts for value in part]
+    latency, encoded = summarise([samples.moments(part) for part in parts])
+    assert latency.count == 4001
+    assert latency.mean == pytest.approx(statistics.fmean(every) / 1000, rel=1e-12)
+    assert latency.stddev == pytest.approx(statistics.pstdev(every) / 1000, rel=1e-9)
+    assert (latency.min, latency.max) == (min(every) / 1000, max(every) / 1000)
+    assert latency.p50 == pytest.approx(sorted(every)[2000] / 1000, rel=2e-3)
+    assert latency.p99_99 == pytest.approx(7_000_000, rel=1e-3)
+    assert Histogram.merged([encoded]).count == 4001
+
+
+def test_percentiles_are_never_averaged():
+    slow, fast = [100_000_000] * 100, [1_000_000] * 9900
+    latency, _ = summarise([samples.moments(slow), samples.moments(fast)])
+    assert latency.p95 == pytest.approx(1000, rel=1e-3)
+    assert latency.p99 == pytest.approx(1000, rel=1e-3)
+    assert latency.p99_9 == pytest.approx(100_000, rel=1e-3)
+
+
+def test_percentiles_stay_within_the_exact_extremes():
+    latency, _ = summarise([samples.moments([1_234_567])])
+    assert latency.min == latency.p50 == latency.p99_99 == latency.max == 1234.567
+    assert latency.stddev == 0.0
+
+
+def test_the_deviation_is_exact_where_floats_would_cancel():
+    base, count = 3_000_000_000_000, 10**9
+    values = Moments(
+        count=2 * count,
+        sum_ns=count * (2 * base + 2),
+        sum_sq_ns2=count * (base**2 + (base + 2) ** 2),
+        min_ns=base,
+        max_ns=base + 2,
+        hdr=_two_values(base, count),
+    )
+    latency, _ = summarise([values])
+    assert latency.stddev == pytest.approx(0.001, rel=1e-9)
+    assert latency.mean == float(Fraction(base + 1, 1000))
+
+
+def _two_values(base: int, count: int) -> str:
+    histogram = Histogram()
+    histogram.record(base, count)
+    histogram.record(base + 2, count)
+    return histogram.encode()
+
+
+def test_without_values_there_is_no_summary():
+    assert summarise([]) is None
+    assert summarise([samples.moments([])]) is None
+
+
+def test_sums_and_histogram_that_disagree_are_refused():
+    values = samples.moments([1000, 2000])
+    with pytest.raises(ValueError, match="histogram has 2 values, the sums have 3"):
+        summarise([structs.replace(values, count=3)])
+
+
+def test_intervals_of_several_requestors_are_added_second_by_second():
+    one, two = samples.values_ns(400, 1), samples.values_ns(600, 2)
+    intervals, logged = merge_intervals([samples.requestor_result(one), samples.requestor_result(two)])
+    assert [(part.start_s, part.end_s) for part in intervals] == [(0.0, 1.0), (1.0, 2.0)]
+    assert [(part.sent, part.received) for part in intervals] == [(500, 500), (500, 500)]
+    first = one[0::2] + two[0::2]
+    assert intervals[0].max_us == pytest.approx(max(first) / 1000, rel=1e-3)
+    assert intervals[0].p50_us == pytest.approx(sorted(first)[249] / 1000, rel=2e-3)
+    assert Histogram.merged([logged[0].encoded]).count == 500
+
+
+def test_a_good_run_holds_and_has_the_figures_of_the_contract():
+    values = samples.values_ns(2000)
+    result, logged = build_result(samples.collected(values))
+    assert result.holds
+    assert result.error is None
+    assert (result.requested.connections, result.requested.subjects) == (116, 116)
+    assert (result.achieved.connections, result.achieved.subjects) == (116, 116)
+    assert (result.achieved.sent, result.achieved.received) == (2000, 2000)
+    assert result.achieved.rate == 1000.0
+    assert result.achieved.messages_per_s == 4000.0
+    assert result.duration_s == 2.0
+    assert result.started == "2026-01-02T03:04:05.000+00:00"
+    assert len(logged) == 2
+    assert result.latency_us.mean == pytest.approx(statistics.fmean(values) / 1000)
+    assert result.service_us.max < result.latency_us.max
+    assert [outcome.holds for outcome in result.thresholds] == [True]
+
+
+def test_threads_of_processes_add_up_and_rates_use_the_whole():
+    run = samples.collected([])
+    run.requestors = [samples.requestor_result(samples.values_ns(count, count)) for count in (1000, 3000)]
+    run.provider = ProviderResult(connections=16, received=4100, sent=4100)
+    result, _ = build_result(run)
+    assert result.achieved.connections == 216
+    assert result.achieved.rate == 2000.0
+    assert result.conservation.holds
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing"),
+    [
+        ({"received": 1999}, "measured requests"),
+        ({"timed_out": 1}, "measured requests"),
+        ({"errors": 1}, "measured requests"),
+        ({"warmup": WarmupCounts(sent=50, received=49, timed_out=0)}, "warm-up requests"),
+    ],
+)
+def test_a_request_without_an_outcome_breaks_the_check(changes, failing):
+    values = samples.values_ns(2000)
+    run = samples.collected(values, requestors=[samples.requestor_result(values, **changes)])
+    conservation = build_result(run)[0].conservation
+    assert not conservation.holds
+    assert [check.name for check in conservation.checks if not check.holds] == [failing]
+
+
+def test_lost_requests_that_are_accounted_for_do_not_break_it():
+    values = samples.values_ns(2000)
+    lost = samples.requestor_result(values, sent=2005, timed_out=3, errors=2)
+    result, _ = build_result(samples.collected(values, requestors=[lost]))
+    assert result.conservation.holds
+    assert (result.achieved.timed_out, result.achieved.errors) == (3, 2)
+
+
+def test_a_provider_that_swallowed_a_request_breaks_it():
+    run = samples.collected(samples.values_ns(10))
+    run.provider = ProviderResult(connections=16, received=60, sent=59)
+    conservation = build_result(run)[0].conservation
+    assert [check.name for check in conservation.checks if not check.holds] == ["providers"]
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({"delivered": 90, "dropped": {"slow_consumer": 7, "closed": 3}}, True),
+        ({"delivered": 90, "dropped": {"slow_consumer": 7}, "pending": 3}, True),
+        ({"delivered": 99}, False),
+        ({"delivered": 101}, False),
+        ({"matched": 101}, False),
+    ],
+)
+def test_the_brokers_rule(change, holds):
+    account = {"published": 80, "matched": 100, "delivered": 100, "dropped": {}, "pending": 0, **change}
+    run = samples.collected(samples.values_ns(10), counters={"conservation": account})
+    conservation = build_result(run)[0].conservation
+    assert conservation.holds is holds
+    assert conservation.published == 80
+    assert conservation.dropped == account["dropped"]
+
+
+@pytest.mark.parametrize("counters", [{}, {"conservation": None}, {"conservation": {"matched": "many"}}])
+def test_a_broker_without_an_account_does_not_hold(counters):
+    run = samples.collected(samples.values_ns(10), counters=counters)
+    assert not build_result(run)[0].conservation.holds
+
+
+def test_on_a_target_the_load_keeps_the_account():
+    values = samples.values_ns(2000)
+    lost = samples.requestor_result(values, sent=2005, timed_out=3, errors=2)
+    run = samples.collected(values, counters=None, target="nats://127.0.0.1:4222", requestors=[lost])
+    conservation = build_result(run)[0].conservation
+    assert conservation.holds
+    assert conservation.published == 2005 + 50 + 2050
+    assert conservation.delivered == 2000 + 50 + 2050
+    assert conservation.dropped == {"timed_out": 3, "errors": 2}
+
+
+def test_a_failed_run_keeps_what_it_has_and_does_not_hold():
+    run = samples.collected([], error="provider ended", requestors=[], provider=None, counters=None)
+    run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60, timed_out=1)]
+    result, logged = build_result(run)
+    assert (result.error, result.latency_us, result.histograms, logged) == ("provider ended", None, None, [])
+    assert (result.achieved.sent, result.achieved.received, result.achieved.timed_out) == (70, 60, 1)
+    assert not result.conservation.holds
+    assert [outcome.holds for outcome in result.thresholds] == [False]
+
+
+def test_a_requestor_that_died_counts_with_what_it_last_reported():
+    run = samples.collected(samples.values_ns(500), error="requestor 2 ended")
+    run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60)]
+    achieved = build_result(run)[0].achieved
+    assert (achieved.connections, achieved.sent, achieved.received) == (216, 570, 560)
+
+
+def test_what_is_not_visible_is_null():
+    result, _ = build_result(samples.collected(samples.values_ns(10)))
+    assert result.server == Server()
+    assert result.load == Load()
+
+
+def test_square_roots_of_merged_sums_match_the_merged_values():
+    values = [samples.values_ns(500, seed) for seed in range(4)]
+    every = [Fraction(value) for part in values for value in part]
+    mean = sum(every) / len(every)
+    variance = sum((value - mean) ** 2 for value in every) / len(every)
+    latency, _ = summarise([samples.moments(part) for part in values])
+    assert latency.stddev == pytest.approx(sqrt(variance) / 1000, rel=1e-12)

@@ -1,0 +1,226 @@
+"""The processes of a run, each started for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from msgspec import structs
+
+from loadtest.child import PYTHON, command_line, parse_cpus
+from loadtest.errors import RunError
+from loadtest.launch import Broker, Fleet, Worker
+from loadtest.messages import Configure, Connect, ProviderConfig, Stop
+from loadtest.meter import Meter
+from loadtest.sampling import Processes, Usage, fetch_counters
+from subjectbus import BrokerConfig, UsageError
+
+
+def wait_for(condition, timeout_s=15.0):
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "condition never came"
+        threading.Event().wait(0.01)
+    return value
+
+
+def provider(address: str, **changes) -> Configure:
+    config = ProviderConfig(
+        transport="tcp",
+        address=address,
+        host=address,
+        path="/",
+        providers=4,
+        first_provider=0,
+        reply_bytes=64,
+        threads=1,
+    )
+    return Configure(provider=structs.replace(config, **changes))
+
+
+def test_processor_lists():
+    here = sorted(os.sched_getaffinity(0))
+    assert parse_cpus(str(here[0])) == {here[0]}
+    assert parse_cpus(",".join(map(str, here))) == set(here)
+    assert parse_cpus(f"{here[0]}-{here[0]}") == {here[0]}
+
+
+@pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1,", "0-x", "9999", "3-1", "\u0663"])
+def test_an_unusable_processor_list_is_named(text):
+    with pytest.raises(UsageError, match=f'processor list "{text}"'):
+        parse_cpus(text)
+
+
+def test_a_child_becomes_the_command_on_its_processors():
+    cpu = min(os.sched_getaffinity(0))
+    code = "import os; print(os.getpid(), sorted(os.sched_getaffinity(0)))"
+    with subprocess.Popen(
+        command_line([sys.executable, "-c", code], frozenset({cpu})), stdout=subprocess.PIPE, text=True
+    ) as process:
+        said, _ = process.communicate(timeout=20)
+    assert said.split(maxsplit=1) == [str(process.pid), f"[{cpu}]\n"]
+
+
+def test_a_child_does_not_outlive_its_parent():
+    code = (
+        "import subprocess, sys; from loadtest.child import command_line;"
+        "p = subprocess.Popen(command_line([sys.executable, '-c', 'print(1, flush=True); input()'], None),"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE);"
+        "p.stdout.readline(); print(p.pid, flush=True); input()"
+    )
+    parent = subprocess.Popen([*PYTHON[:2], "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    grandchild = int(parent.stdout.readline())
+    assert psutil.pid_exists(grandchild)
+    parent.kill()
+    parent.communicate()
+    wait_for(
+        lambda: (
+            not psutil.pid_exists(grandchild) or psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE
+        )
+    )
+
+
+def test_a_worker_ends_when_its_input_does():
+    worker = subprocess.Popen([*PYTHON, "loadtest.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    said, _ = worker.communicate(timeout=20)
+    assert (worker.returncode, said) == (0, b"")
+
+
+def test_a_worker_ignores_the_terminals_interrupt():
+    worker = subprocess.Popen([*PYTHON, "loadtest.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    wait_for(lambda: int(_status(worker.pid, "SigIgn"), 16) & (1 << (signal.SIGINT - 1)), 20)
+    worker.send_signal(signal.SIGINT)
+    assert worker.communicate(timeout=20)[0] == b""
+    assert worker.returncode == 0
+
+
+def _status(pid: int, field: str) -> str:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next(line.split()[1] for line in lines if line.startswith(f"{field}:"))
+
+
+@pytest.mark.parametrize("line", [b"nonsense\n", b'{"command":"fly"}\n', b'{"command":"configure"}\n'])
+def test_a_worker_reports_what_it_cannot_obey(line):
+    worker = subprocess.Popen([*PYTHON, "loadtest.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    said, _ = worker.communicate(line, timeout=20)
+    assert worker.returncode == 1
+    assert json.loads(said)["event"] == "failed"
+
+
+@pytest.fixture
+def fleet():
+    with Fleet() as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def broker(fleet):
+    fleet.broker = Broker(BrokerConfig(shards=1), None)
+    fleet.broker.wait_ready()
+    return fleet.broker
+
+
+def test_a_broker_has_ports_counters_and_a_clean_end(fleet, broker):
+    assert set(broker.addresses) == {"tcp", "http", "monitor"}
+    assert "conservation" in fetch_counters(broker.addresses["monitor"])
+    fleet.end()
+    assert not psutil.pid_exists(broker.pid)
+
+
+def test_a_broker_configuration_at_fault_is_a_usage_error(fleet):
+    fleet.broker = Broker(BrokerConfig(tcp="nowhere"), None)
+    with pytest.raises(UsageError, match="tcp"):
+        fleet.broker.wait_ready()
+
+
+def test_a_provider_connects_and_reports_its_counts(fleet, broker):
+    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"]), None)
+    worker.send(Connect())
+    wait_for(lambda: worker.progress.phase == "connected")
+    fleet.require_alive()
+    assert worker.progress.connections == 4
+    assert worker.reporting
+    worker.send(Stop())
+    wait_for(lambda: worker.finished)
+    assert (worker.provider.received, worker.provider.sent) == (0, 0)
+    assert not worker.reporting
+    assert worker.end() == 0
+
+
+def test_a_worker_that_dies_is_named_with_its_status(fleet, broker):
+    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"]), None)
+    worker.send(Connect())
+    wait_for(lambda: worker.progress.phase == "connected")
+    os.kill(worker.pid, signal.SIGKILL)
+    wait_for(lambda: not worker.reporting)
+    with pytest.raises(RunError, match="provider ended with status -9"):
+        fleet.require_alive()
+
+
+def test_a_worker_configuration_at_fault_is_a_usage_error(fleet, broker):
+    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"], providers=0), None)
+
+    def refused():
+        try:
+            worker.require_alive()
+        except UsageError as error:
+            return str(error)
+        return ""
+
+    assert "providers" in wait_for(refused)
+
+
+def test_leaving_the_fleet_ends_everything(broker):
+    with Fleet() as other:
+        other.provider = Worker("provider", provider(broker.addresses["tcp"]), None)
+        pid = other.provider.pid
+    assert not psutil.pid_exists(pid)
+
+
+def test_usage_between_two_looks():
+    cores = os.cpu_count()
+    before, after = Usage(10.0, 3.0, 100), Usage(12.0, 4.0, 100)
+    assert after.cpu_percent_since(before) == pytest.approx(100 * 1.0 / (2.0 * cores))
+    assert after.cpu_us_per(1000.0, before) == pytest.approx(500.0)
+    assert after.cpu_us_per(0.0, before) is None
+    assert before.cpu_percent_since(before) == 0.0
+
+
+def test_processes_are_summed_and_a_gone_one_is_not_visible():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        both = Processes([os.getpid(), child.pid])
+        alone = Processes([os.getpid()]).usage()
+        assert both.usage().rss_bytes > alone.rss_bytes
+        child.communicate()
+    assert both.usage() is None
+    with pytest.raises(UsageError, match="no process"):
+        Meter(2**22 + 1)
+
+
+def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
+    meter = Meter(None)
+
+    class Scripted:
+        def __init__(self, usages):
+            self.usages = iter(usages)
+
+        def usage(self):
+            return next(self.usages)
+
+    meter._server = Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
+                              Usage(4, 12, 7000), Usage(5, 99, 9000)])  # fmt: skip
+    meter.look_idle()
+    for measuring in (False, True, True, False, False):
+        meter.look(measuring=measuring)
+    server, load = meter.summary(rate=1000.0, connections=100)
+    assert server.cpu_us_per_request == pytest.approx((12 - 10) / 2 / 1000 * 1e6)
+    assert server.cpu_percent == pytest.approx(100 * 2 / (2 * os.cpu_count()))
+    assert server.rss_bytes == 8000
+    assert server.rss_bytes_per_connection == 70.0
+    assert load.cpu_percent is None

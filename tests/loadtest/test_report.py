@@ -1,0 +1,289 @@
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from io import StringIO
+
+import msgspec
+import pytest
+from msgspec import structs
+from rich.console import Console as Terminal
+
+from loadtest import artifacts, read_result
+from loadtest.cli import loadtest as command
+from loadtest.collect import build_result
+from loadtest.comparison import compare
+from loadtest.console import Console
+from loadtest.errors import ScenarioError
+from loadtest.messages import Progress
+from loadtest.report import render_report
+from loadtest.results import Sample, Server, ThresholdOutcome
+from subjectbus import cli
+from tests.loadtest import samples
+
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Checks nesting while it reads; keeps tags, attributes, ids and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1:] != ["style"]:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_the_report_is_well_formed_and_loads_nothing():
+    text = render_report(samples.result())
+    page = Page(text)
+    loading = {"script", "link", "img", "iframe", "object", "embed"}
+    assert loading.isdisjoint(tag for tag, _ in page.tags)
+    addresses = [
+        value
+        for _, attributes in page.tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "xlink:href")
+    ]
+    assert all(address.startswith("#") for address in addresses)
+    assert not re.search(r"@import|url\((?!#)", text)
+
+
+def test_ids_are_unique_and_every_reference_leads_somewhere():
+    page = Page(render_report(samples.result()))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.tags:
+        for name in ("aria-labelledby", "xlink:href"):
+            if name in attributes:
+                assert attributes[name].removeprefix("#") in ids
+    for reference in re.findall(r"url\(#([^)]+)\)", render_report(samples.result())):
+        assert reference in ids
+
+
+def test_both_charts_are_named_drawings_in_the_pages_colours():
+    drawings = re.findall(r"<svg.*?</svg>", render_report(samples.result()), re.DOTALL)
+    assert len(drawings) == 2
+    for drawing in drawings:
+        root = ET.fromstring(drawing)
+        assert root.get("role") == "img"
+        assert root.get("viewBox")
+        assert root.get("width") is None
+        title = root.find("{http://www.w3.org/2000/svg}title")
+        assert title.text
+        assert root.get("aria-labelledby") == title.get("id")
+        assert "var(--first)" in drawing
+        assert not re.search(r"#0[1-5]0[1-5]0[1-5]", drawing)
+    percentiles, throughput = ("".join(ET.fromstring(drawing).itertext()) for drawing in drawings)
+    assert "99.9 %" in percentiles
+    assert "service time" in percentiles
+    assert "requests sent" in throughput
+    assert "replies received" in throughput
+
+
+def test_the_figures_thresholds_accounts_and_environment_are_in_it():
+    result = samples.result()
+    text = Page(render_report(result)).text
+    for row in compare(result):
+        assert row.measure in text
+        assert row.run in text
+    for check in result.conservation.checks:
+        assert check.detail in text
+    for words in (
+        "latency_us.p99 < 100000",
+        "a processor",
+        "limits.nofile_soft",
+        "1,000,016",
+        "MigratoryData",
+    ):
+        assert words in text
+    assert "fails" not in text
+
+
+def test_what_fails_is_said_to_fail():
+    outcome = ThresholdOutcome(expr="achieved.errors == 0", value=3, holds=False)
+    text = Page(render_report(samples.result(thresholds=[outcome]))).text
+    assert "achieved.errors == 0 3 fails" in text
+
+
+def test_hostile_texts_stay_text():
+    scenario = {"name": "<script>alert(1)</script>", "transport": "ws"}
+    result = samples.result(scenario=scenario, error='<img src="x">')
+    page = Page(render_report(result))
+    assert "<script>alert(1)</script>" in page.text
+    assert {"script", "img"}.isdisjoint(tag for tag, _ in page.tags)
+
+
+def test_a_run_that_measured_nothing_still_has_a_report():
+    run = samples.collected([], error="provider ended", requestors=[], provider=None, counters=None)
+    text = Page(render_report(build_result(run)[0])).text
+    assert "The run failed: provider ended" in text
+    assert "No reply was measured" in text
+
+
+def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
+    result = samples.result(
+        server=Server(cpu_percent=12.34, cpu_us_per_request=5.0, rss_bytes_per_connection=1024.4)
+    )
+    rows = {row.measure: row for row in compare(result)}
+    rate = rows["requests/s"]
+    assert (rate.run, rate.reference, rate.run_per_core, rate.reference_per_core) == (
+        "1,000",
+        "240,000",
+        "500",
+        "7,500",
+    )
+    assert rows["latency p99, ms"].reference == "130.00"
+    assert rows["latency p50, ms"].reference == "-"
+    assert rows["latency mean, ms"].run == f"{result.latency_us.mean / 1000:,.2f}"
+    assert (rows["broker CPU, % of machine"].run, rows["broker CPU, % of machine"].reference) == (
+        "12.3",
+        "65.0",
+    )
+    assert rows["broker CPU, us/request"].reference == "86.7"
+    assert (rows["memory, bytes/connection"].run, rows["memory, bytes/connection"].reference) == (
+        "1,024",
+        "30,000",
+    )
+
+
+def write(folder, count=500):
+    result, logged = build_result(samples.collected(samples.values_ns(count)))
+    artifacts.create_folder(folder)
+    artifacts.write_folder(result, logged, folder)
+    return result
+
+
+def test_a_result_folder_is_complete_and_reads_back(tmp_path):
+    folder = tmp_path / "deep" / "run"
+    result = write(folder)
+    names = {"result.json", "environment.json", "latency.hlog", "latency.hgrm", "report.html"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert msgspec.json.encode(read_result(folder)) == msgspec.json.encode(result)
+    assert json.loads((folder / "environment.json").read_text()) == result.environment
+    top = (
+        "schema scenario started duration_s requested achieved latency_us service_us server load conservation"
+    )
+    assert set(f"{top} thresholds reference environment".split()) <= set(
+        json.loads((folder / "result.json").read_text())
+    )
+
+
+def test_a_report_is_rendered_again_from_the_folder_alone(tmp_path, capsys):
+    folder = tmp_path / "run"
+    write(folder)
+    before = {name: (folder / name).read_text() for name in ("report.html", "latency.hgrm")}
+    for name in before:
+        (folder / name).unlink()
+    assert cli.main(["loadtest", "report", str(folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(folder / "report.html")
+    assert {name: (folder / name).read_text() for name in before} == before
+    assert "report" in command.commands
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"schema": 99}'])
+def test_a_broken_result_is_named(tmp_path, content):
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(ScenarioError, match=r"result\.json: "):
+        read_result(tmp_path)
+
+
+def test_another_schema_is_refused(tmp_path):
+    write(tmp_path / "run")
+    path = tmp_path / "run" / "result.json"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2', 1))
+    with pytest.raises(ScenarioError, match="schema 2, this version reads 1"):
+        read_result(tmp_path / "run")
+
+
+def test_a_folder_with_a_result_is_never_overwritten(tmp_path):
+    write(tmp_path / "run")
+    with pytest.raises(ScenarioError, match="holds a result already"):
+        artifacts.create_folder(tmp_path / "run")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ScenarioError, match=r"file/run: "):
+        artifacts.create_folder(tmp_path / "file" / "run")
+
+
+SAMPLE = Sample(
+    t_s=3.0,
+    phase="measuring",
+    connections=116,
+    sent=3000,
+    received=2990,
+    outstanding=10,
+    timed_out=0,
+    errors=0,
+    mean_us=900.0,
+    max_us=4000.0,
+    server_cpu_percent=20.0,
+    server_rss_bytes=1,
+    load_cpu_percent=10.0,
+)
+
+
+def told(*, quiet: bool = False, terminal: bool = False) -> str:
+    file = StringIO()
+    screen = Terminal(file=file, force_terminal=terminal, quiet=quiet, width=120, color_system=None)
+    console = Console(samples.scenario(), quiet=quiet, terminal=screen)
+    with console:
+        for phase in ("connecting", "connected", "warmup", "measuring", "draining", "done"):
+            console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0))
+    console.conclude(samples.result(), "results/sample")
+    return file.getvalue()
+
+
+def test_elsewhere_than_on_a_terminal_it_is_a_line_a_second_then_the_table():
+    said = told()
+    assert "\x1b" not in said
+    lines = said.splitlines()
+    phases = [line.split()[2] for line in lines[:6]]
+    assert phases == [
+        "connecting",
+        "connected",
+        "warmup",
+        "measuring",
+        "draining",
+        "done",
+    ]
+    assert "2,990 received" in lines[3]
+    assert "max 4.00 ms" in lines[3]
+    assert any("requests/s" in line and "1,000" in line and "240,000" in line for line in lines)
+    assert any(line.startswith("threshold    holds  latency_us.p99") for line in lines)
+    assert lines[-1] == "result folder: results/sample"
+
+
+def test_on_a_terminal_every_phase_has_its_bar():
+    said = told(terminal=True)
+    for name in ("connecting", "warmup", "measuring", "draining"):
+        assert name in said
+    assert "result folder: results/sample" in said
+
+
+def test_quiet_says_nothing():
+    assert told(quiet=True) == told(quiet=True, terminal=True) == ""

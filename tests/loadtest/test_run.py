@@ -1,0 +1,240 @@
+"""Whole runs, small and short, through the command itself."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import psutil
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+
+from loadtest import read_result
+from loadtest.child import PYTHON
+from loadtest.launch import Broker, Fleet
+from subjectbus import BrokerConfig
+
+SMALL = {"users": 50, "providers": 4, "rate": 400, "warmup_s": 0.5, "duration_s": 2, "timeout_s": 3}
+
+
+def command(folder, *arguments, **changes):
+    settings = [word for key, value in {**SMALL, **changes}.items() for word in ("--set", f"{key}={value}")]
+    return [
+        *PYTHON,
+        "subjectbus",
+        "loadtest",
+        "run",
+        "autocomplete",
+        "--out",
+        str(folder),
+        *settings,
+        *arguments,
+    ]
+
+
+def run(folder, *arguments, cwd=None, **changes):
+    return subprocess.run(
+        command(folder, *arguments, **changes),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        cwd=cwd,
+    )
+
+
+def assert_every_request_is_accounted_for(result, seconds=2):
+    achieved = result.achieved
+    assert achieved.connections == achieved.subjects == 54
+    assert achieved.sent == pytest.approx(400 * seconds, rel=0.05)
+    assert achieved.sent == achieved.received + achieved.timed_out + achieved.errors
+    assert achieved.received == result.latency_us.count == result.service_us.count
+    assert (achieved.timed_out, achieved.errors, achieved.duplicates, achieved.corrupt) == (0, 0, 0, 0)
+    assert result.conservation.holds, result.conservation
+
+
+@pytest.mark.parametrize("transport", ["ws", "tcp"])
+def test_a_run_on_the_own_broker(tmp_path, transport):
+    folder = tmp_path / "run"
+    ended = run(folder, transport=transport)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == ""
+    assert f"result folder: {folder}" in ended.stderr
+    assert "\x1b" not in ended.stderr
+    result = read_result(folder)
+    assert_every_request_is_accounted_for(result)
+    assert (
+        0 < result.latency_us.min <= result.latency_us.p50 <= result.latency_us.p99 <= result.latency_us.max
+    )
+    assert result.service_us.mean <= result.latency_us.mean
+    assert result.server.cpu_us_per_request >= 0
+    assert result.server.rss_bytes > 1_000_000
+    assert [sample.phase for sample in result.timeline if sample.phase == "measuring"]
+    assert sum(interval.sent for interval in result.intervals) == result.achieved.sent
+    reader = HistogramLogReader(str(folder / "latency.hlog"), HdrHistogram(1, 3_600_000_000_000, 3))
+    logged = 0
+    while (interval := reader.get_next_interval_histogram()) is not None:
+        logged += interval.get_total_count()
+    reader.close()
+    assert logged == result.latency_us.count
+
+
+def test_the_broker_accounts_for_every_message_of_the_run(tmp_path):
+    assert run(tmp_path / "run").returncode == 0
+    result = read_result(tmp_path / "run")
+    # Two messages a request, each with one subscriber: the request to its provider, the reply to its user.
+    warmup = round(400 * SMALL["warmup_s"])
+    assert result.conservation.delivered == pytest.approx(2 * (result.achieved.sent + warmup), rel=0.05)
+    assert result.conservation.published == result.conservation.delivered
+
+
+def test_several_requestors_share_users_and_rate(tmp_path):
+    ended = run(tmp_path / "run", requestors=3, arrivals="poisson", seed=7)
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert result.achieved.connections == 54
+    assert result.achieved.sent == pytest.approx(800, rel=0.2)
+    assert result.conservation.holds
+
+
+@pytest.mark.parametrize("scheme", ["nats", "ws"])
+def test_a_run_against_a_target_with_its_process_sampled(tmp_path, scheme):
+    with Fleet() as fleet:
+        broker = fleet.broker = Broker(BrokerConfig(), None)
+        broker.wait_ready()
+        address = broker.addresses["tcp" if scheme == "nats" else "http"]
+        ended = run(
+            tmp_path / "run", "--target", f"{scheme}://{address}", "--server-pid", str(broker.pid), "--quiet"
+        )
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+        result = read_result(tmp_path / "run")
+        assert_every_request_is_accounted_for(result)
+        assert result.target == f"{scheme}://{address}"
+        assert result.scenario["transport"] == ("tcp" if scheme == "nats" else "ws")
+        assert result.server.rss_bytes > 1_000_000
+        fleet.require_alive()
+
+
+@pytest.mark.parametrize("transport", ["tcp", "ws"])
+def test_a_run_against_nats_server(tmp_path, nats_server, transport):
+    target = nats_server.url(transport)
+    ended = run(tmp_path / "run", "--target", target, "--server-pid", str(nats_server.process.pid))
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert_every_request_is_accounted_for(result)
+    assert result.target == target
+    assert result.server.cpu_us_per_request > 0
+
+
+def test_a_threshold_that_fails_is_exit_status_1(tmp_path):
+    ended = run(tmp_path / "run", thresholds='["latency_us.p50 < 0.001"]')
+    assert ended.returncode == 1
+    assert "threshold    FAILS  latency_us.p50 < 0.001" in ended.stderr
+    assert not read_result(tmp_path / "run").holds
+
+
+def test_an_unreachable_target_is_exit_status_3_and_still_written(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    ended = run(tmp_path / "run", "--target", f"nats://127.0.0.1:{port}", "--quiet")
+    assert ended.returncode == 3
+    assert (
+        ended.stderr
+        == f"subjectbus: error: target nats://127.0.0.1:{port} is unreachable: Connection refused\n"
+    )
+    result = read_result(tmp_path / "run")
+    assert "unreachable" in result.error
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"), [({"request_bytes": 1}, "request_bytes"), ({"broker.tcp": '"nowhere"'}, "tcp")]
+)
+def test_what_only_the_engine_can_refuse_is_exit_status_2_too(tmp_path, changes, named):
+    ended = run(tmp_path / "run", "--quiet", **changes)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert named in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_named_like_the_packages_do_not_get_in_the_way(tmp_path):
+    for package in ("subjectbus", "loadtest", "msgspec"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text("raise SystemExit('the wrong package')")
+    ended = run(tmp_path / "run", cwd=tmp_path, duration_s=1)
+    assert ended.returncode == 0, ended.stderr
+
+
+class Started:
+    """A run that is under way, and all its processes."""
+
+    def __init__(self, folder, **changes):
+        self.folder = folder
+        self.process = subprocess.Popen(
+            command(folder, **{"duration_s": 60, **changes}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for line in self.process.stderr:
+            if "measuring" in line:
+                break
+        else:
+            pytest.fail("never came to measure")
+        self.children = psutil.Process(self.process.pid).children(recursive=True)
+
+    def child(self, word: str) -> psutil.Process:
+        return next(child for child in self.children if word in child.cmdline())
+
+    def assert_all_ended(self):
+        deadline = time.monotonic() + 10
+        while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in self.children):
+            assert time.monotonic() < deadline, "a process was left behind"
+            threading.Event().wait(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_run_ends_its_processes_and_writes_what_it_has(tmp_path, number):
+    started = Started(tmp_path / "run")
+    assert len(started.children) == 3
+    started.process.send_signal(number)
+    _, said = started.process.communicate(timeout=30)
+    assert started.process.returncode == 3
+    assert said.endswith("subjectbus: error: interrupted\n")
+    started.assert_all_ended()
+    result = read_result(tmp_path / "run")
+    assert result.error == "interrupted"
+    assert result.achieved.sent > 0
+    assert result.latency_us.count > 0
+
+
+@pytest.mark.parametrize(("word", "name"), [("serve", "broker"), ("loadtest.worker", "provider")])
+def test_a_process_that_dies_ends_the_run_with_status_3(tmp_path, word, name):
+    started = Started(tmp_path / "run")
+    started.child(word).kill()
+    _, said = started.process.communicate(timeout=30)
+    assert started.process.returncode == 3
+    assert said.splitlines()[-1].startswith(f"subjectbus: error: {name}")
+    started.assert_all_ended()
+    assert not read_result(tmp_path / "run").conservation.holds
+
+
+def test_nothing_outlives_a_run_that_is_killed(tmp_path):
+    started = Started(tmp_path / "run")
+    os.kill(started.process.pid, signal.SIGKILL)
+    started.process.communicate(timeout=30)
+    started.assert_all_ended()
+
+
+def test_the_environment_file_has_the_machines_facts(tmp_path):
+    assert run(tmp_path / "run", duration_s=1).returncode == 0
+    environment = json.loads((tmp_path / "run" / "environment.json").read_text())
+    assert environment["cores"] == os.cpu_count()
+    assert environment["memory_bytes"] == psutil.virtual_memory().total
+    assert environment["limits"]["nofile_hard"] > 0
+    assert environment["versions"]["subjectbus"]

@@ -1,0 +1,1 @@
+"""Tests of the package subjectbus, without a running server where none is needed."""

@@ -1,0 +1,92 @@
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import subjectbus
+from subjectbus import cli
+
+ERRORS = [
+    (["serve", "--shardz", "2"], "--shardz"),
+    (["serve", "--shards", "many"], "shards"),
+    (["serve", "--shards"], "--shards"),
+    (["serve", "extra"], "extra"),
+    (["serve", "--config", "absent.toml"], "absent.toml"),
+    (["serve", "--tcp", "nowhere"], "tcp"),
+    (["bogus"], "bogus"),
+    (["loadtest", "bogus"], "bogus"),
+    (["loadtest", "run"], "SCENARIO"),
+    (["loadtest", "run", "bogus"], '"bogus"'),
+    (["loadtest", "run", "absent.toml"], "absent.toml"),
+    (["loadtest", "run", "autocomplete", "--set", "users"], "users"),
+    (["loadtest", "run", "autocomplete", "--set", "usres=1"], 'did you mean "users"'),
+    (["loadtest", "run", "autocomplete", "--set", "users=0"], "users"),
+    (["loadtest", "run", "autocomplete", "--set", "users=99999999999"], "open files"),
+    (["loadtest", "run", "autocomplete", "--set", "thresholds=['latency_us.p98 < 1']"], "latency_us.p98"),
+    (["loadtest", "run", "autocomplete", "--target", "ftp://x"], "ftp://x"),
+    (["loadtest", "run", "autocomplete", "--broker-cpus", "x"], '"x"'),
+    (["loadtest", "run", "autocomplete", "--server-pid", "1"], "--server-pid"),
+    (
+        ["loadtest", "run", "autocomplete", "--target", "nats://127.0.0.1:1", "--broker-cpus", "0"],
+        "--broker-cpus",
+    ),
+    (["loadtest", "report", "absent"], "absent"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "named"), ERRORS, ids=[" ".join(error[0]) for error in ERRORS])
+def test_a_user_error_is_one_line_and_exit_status_2(arguments, named, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("subjectbus: error: ")
+    assert said.err.count("\n") == 1
+    assert named in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unexpected_error_is_one_line_too(capsys, monkeypatch):
+    def fail(*_arguments, **_options):
+        raise KeyError("some\nthing")
+
+    monkeypatch.delenv("SUBJECTBUS_DEBUG", raising=False)
+    monkeypatch.setattr(cli.serve, "callback", fail)
+    assert cli.main(["serve"]) == 70
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "KeyError" in said
+
+
+def test_a_debugger_gets_the_traceback(monkeypatch):
+    def fail(*_arguments, **_options):
+        raise KeyError
+
+    monkeypatch.setenv("SUBJECTBUS_DEBUG", "1")
+    monkeypatch.setattr(cli.serve, "callback", fail)
+    with pytest.raises(KeyError):
+        cli.main(["serve"])
+
+
+def test_help_lists_own_and_contributed_commands(capsys):
+    assert cli.main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert "serve" in said
+    assert "loadtest" in said
+
+
+def test_no_command_shows_the_help(capsys):
+    assert cli.main([]) == 2
+    assert "Commands:" in capsys.readouterr().err
+
+
+def test_the_version_is_that_of_the_distribution(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.split()[-1] == version("subjectbus") == subjectbus.__version__
+
+
+def test_starting_the_command_imports_neither_loadtest_nor_matplotlib():
+    code = "import sys, subjectbus.cli; print({'loadtest', 'matplotlib', 'rich'} & set(sys.modules))"
+    ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"

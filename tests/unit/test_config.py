@@ -1,0 +1,92 @@
+import json
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from subjectbus import BrokerConfig, ConfigError, _core, settings
+from subjectbus.config import load_config
+from subjectbus.serve import serve
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "serve.toml"
+    path.write_text(text)
+    return path
+
+
+def test_only_what_was_set_is_passed_on():
+    assert json.loads(load_config(None, {}).to_json()) == {}
+    assert json.loads(BrokerConfig(shards=2, echo=False).to_json()) == {"shards": 2, "echo": False}
+
+
+def test_file_and_flags_are_typed_and_flags_win(tmp_path):
+    path = write(tmp_path, 'tcp = "127.0.0.1:1"\nhttp = false\nshards = 4\nping_interval_s = 3\n')
+    config = load_config(path, {"shards": "auto", "max_connections": "50", "echo": True, "tcp": ""})
+    assert json.loads(config.to_json()) == {
+        "tcp": "",
+        "http": False,
+        "shards": "auto",
+        "ping_interval_s": 3.0,
+        "max_connections": 50,
+        "echo": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("shardz = 2", ': unknown key "shardz" (did you mean "shards"?)'),
+        ("qqq = 2", ': unknown key "qqq"'),
+        ('shards = "many"', ": shards: invalid enum value 'many' (choose from a number, auto)"),
+        ('driver = "kqueue"', ": driver: invalid enum value 'kqueue' (choose from auto, epoll, uring)"),
+        ("max_payload = 1.5", ": max_payload: expected int, got float"),
+        ('max_payload = "1"', ": max_payload: expected int, got str"),
+        ("max_payload = -1", ": max_payload: expected int >= 0"),
+        ("ping_interval_s = -1", ": ping_interval_s: expected float >= 0.0"),
+        ("tcp = 4222", ": tcp: expected bool | str, got int"),
+        ("tcp = ", ": Invalid value (at end of document)"),
+        ("\x80", ": "),
+    ],
+)
+def test_an_error_is_one_line_that_names_file_and_key(tmp_path, text, error):
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as raised:
+        load_config(path, {})
+    assert str(raised.value).startswith(f"{path}{error}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent\.toml: No such file or directory"):
+        load_config(tmp_path / "absent.toml", {})
+
+
+def test_a_flag_of_the_wrong_type_is_named():
+    with pytest.raises(ConfigError, match="command line: max_payload: expected int, got str"):
+        load_config(None, {"max_payload": "big"})
+
+
+def test_every_key_has_a_described_flag():
+    options = {option.name: option for option in serve.params if isinstance(option, click.Option)}
+    for name in BrokerConfig.__struct_fields__:
+        assert options[name].opts == ["--" + name.replace("_", "-")]
+        assert options[name].help
+
+
+def test_the_keys_and_types_are_those_of_the_broker():
+    defaults = json.loads(_core.default_broker_config())
+    assert set(defaults) == set(BrokerConfig.__struct_fields__)
+    assert isinstance(msgspec.convert(defaults, BrokerConfig), BrokerConfig)
+
+
+def test_nested_unknown_keys_carry_their_path():
+    class Inner(msgspec.Struct, forbid_unknown_fields=True):
+        size: int = 0
+
+    class Outer(msgspec.Struct, forbid_unknown_fields=True):
+        inner: Inner | None = None
+
+    with pytest.raises(ConfigError, match=r'x: unknown key "inner\.sise" \(did you mean "size"\?\)'):
+        settings.convert(Outer, {"inner": {"sise": 1}}, "x")
