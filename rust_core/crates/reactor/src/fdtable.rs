@@ -35,6 +35,14 @@ pub fn isolate(keep: &[RawFd]) -> io::Result<()> {
     close_range(first, u32::MAX)
 }
 
+/// Whether this process may give its threads tables of their own: some containers' system call
+/// filters forbid it. Tried out in a thread that ends at once.
+#[must_use]
+pub fn can_isolate() -> bool {
+    let attempt = std::thread::Builder::new().spawn(|| isolate(&[]).is_ok());
+    attempt.is_ok_and(|thread| thread.join().unwrap_or(false))
+}
+
 fn close_range(first: u32, last: u32) -> io::Result<()> {
     // SAFETY: as above; the call only closes descriptors of this thread's private table.
     let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
@@ -58,6 +66,14 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use rustix::pipe::pipe;
+
+    #[test]
+    fn trying_out_leaves_this_table_alone() {
+        let (reader, writer) = pipe().expect("pipe");
+        assert!(super::can_isolate());
+        rustix::io::write(&writer, b"x").expect("still open");
+        assert_eq!(rustix::io::read(&reader, &mut [0]), Ok(1));
+    }
 
     #[test]
     fn only_what_is_kept_stays_open_in_the_thread() {

@@ -1,5 +1,6 @@
 //! Mail between shards: one mailbox per shard, any thread may post.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,10 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 struct Queue<M> {
-    mail: Vec<M>,
+    mail: VecDeque<M>,
     closed: bool,
 }
 
+/// On cache lines of its own: neighbours belong to other shards.
+#[repr(align(128))]
 struct Mailbox<M> {
     queue: Mutex<Queue<M>>,
     /// Whether the owner waits in the kernel and must be woken.
@@ -32,7 +35,7 @@ impl MailboxesBuilder {
             .map(|_| {
                 Ok(Mailbox {
                     queue: Mutex::new(Queue {
-                        mail: Vec::new(),
+                        mail: VecDeque::new(),
                         closed: false,
                     }),
                     asleep: AtomicBool::new(false),
@@ -70,7 +73,7 @@ impl<M> Mailboxes<M> {
         if queue.closed {
             return Some(mail);
         }
-        queue.mail.push(mail);
+        queue.mail.push_back(mail);
         drop(queue);
         self.wake(shard);
         None
@@ -86,11 +89,7 @@ impl<M> Mailboxes<M> {
         if queue.closed {
             return;
         }
-        if queue.mail.is_empty() {
-            std::mem::swap(&mut queue.mail, batch);
-        } else {
-            queue.mail.append(batch);
-        }
+        queue.mail.extend(batch.drain(..));
         drop(queue);
         self.wake(shard);
     }
@@ -104,8 +103,8 @@ impl<M> Mailboxes<M> {
             .collect()
     }
 
-    /// Swaps the mail that has arrived for the empty vector `into`.
-    pub(crate) fn take(&self, shard: usize, into: &mut Vec<M>) {
+    /// Swaps the mail that has arrived for the empty queue `into`.
+    pub(crate) fn take(&self, shard: usize, into: &mut VecDeque<M>) {
         let mut queue = self.queue(shard);
         if !queue.mail.is_empty() {
             std::mem::swap(&mut queue.mail, into);
@@ -139,7 +138,7 @@ impl<M> Mailboxes<M> {
     }
 
     /// Refuses mail from now on and returns what had arrived.
-    pub(crate) fn close(&self, shard: usize) -> Vec<M> {
+    pub(crate) fn close(&self, shard: usize) -> VecDeque<M> {
         let mut queue = self.queue(shard);
         queue.closed = true;
         std::mem::take(&mut queue.mail)
@@ -173,7 +172,7 @@ mod tests {
         boxes.post_batch(1, &mut batch);
         assert!(batch.is_empty());
         assert!(!boxes.fall_asleep(1));
-        let mut mail = Vec::new();
+        let mut mail = VecDeque::new();
         boxes.take(1, &mut mail);
         assert_eq!(mail, [1, 2, 3]);
         assert!(boxes.fall_asleep(1));
@@ -191,7 +190,7 @@ mod tests {
         let mut count = [0; 8];
         boxes.post(0, 1);
         assert!(rustix::io::read(boxes.wake_descriptor(0), &mut count).is_err());
-        boxes.take(0, &mut Vec::new());
+        boxes.take(0, &mut VecDeque::new());
         assert!(boxes.fall_asleep(0));
         boxes.post(0, 2);
         boxes.post(0, 3);

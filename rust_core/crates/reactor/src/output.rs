@@ -85,10 +85,14 @@ impl Output {
 
     /// Seals the tail and begins a new one.
     pub fn seal(&mut self) {
+        self.seal_into(Vec::with_capacity(CHUNK));
+    }
+
+    fn seal_into(&mut self, next: Vec<u8>) {
         if self.tail.is_empty() {
             return;
         }
-        let bytes = std::mem::take(&mut self.tail);
+        let bytes = std::mem::replace(&mut self.tail, next);
         let backlog = self.backlog.get_or_insert_default();
         backlog.bytes += bytes.len();
         backlog.chunks.push_back(Chunk {
@@ -98,10 +102,18 @@ impl Output {
     }
 
     /// Forgets everything and returns the number of items that were not wholly sent.
-    pub(crate) fn discard(&mut self) -> u64 {
+    pub(crate) fn discard(&mut self, pool: &mut Pool) -> u64 {
         let items = self.items();
+        pool.give(std::mem::take(&mut self.tail));
         *self = Self::default();
         items
+    }
+
+    /// Gives back a buffer that was prepared and not used.
+    pub(crate) fn release(&mut self, pool: &mut Pool) {
+        if self.tail.is_empty() {
+            pool.give(std::mem::take(&mut self.tail));
+        }
     }
 
     /// The one chunk that waits, where there is only one: the common case.
@@ -170,7 +182,7 @@ impl Output {
 
     /// Called when the socket takes no more: what waits must not hold a large pooled buffer.
     pub(crate) fn settle(&mut self) {
-        self.seal();
+        self.seal_into(Vec::new());
         if let Some(chunk) = self
             .backlog
             .as_mut()
@@ -254,7 +266,7 @@ mod tests {
             output.seal();
         }
         assert_eq!(output.advance(4, &mut pool), 1);
-        assert_eq!(output.discard(), 2);
+        assert_eq!(output.discard(&mut pool), 2);
         assert!(output.is_empty());
     }
 

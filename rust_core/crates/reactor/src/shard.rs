@@ -31,6 +31,10 @@ pub struct ShardSpec<M> {
     pub listeners: Vec<SocketAddr>,
     /// The backend.
     pub driver: DriverKind,
+    /// Whether the thread gets a descriptor table of its own; see [`fdtable`].
+    pub own_table: bool,
+    /// What may be spent in one turn before everything is written; see [`Io::spend`]. Bytes.
+    pub turn_budget: usize,
 }
 
 /// A shard that is ready to run, in the thread that built it.
@@ -40,22 +44,17 @@ pub struct Shard<H: Handler> {
 }
 
 impl<H: Handler> Shard<H> {
-    /// Gives the calling thread a descriptor table of its own, and opens the listeners and the
-    /// backend in it. Must be called in the thread that will [`run`](Self::run) the shard, and
-    /// that thread must own no descriptors.
+    /// Opens the listeners and the backend, in a descriptor table of the calling thread's own where
+    /// that is asked for. Must be called in the thread that will [`run`](Self::run) the shard, and
+    /// that thread must own no descriptors then.
     ///
     /// # Errors
-    /// An address cannot be listened on, or the kernel refuses a descriptor or the backend.
+    /// An address cannot be listened on, or the kernel refuses a table, a descriptor or the
+    /// backend.
     pub fn open(spec: ShardSpec<H::Mail>) -> io::Result<Self> {
-        fdtable::isolate(&spec.mailboxes.descriptors())?;
-        Self::open_shared(spec)
-    }
-
-    /// Like [`open`](Self::open), but stays in the process's descriptor table.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn open_shared(spec: ShardSpec<H::Mail>) -> io::Result<Self> {
+        if spec.own_table {
+            fdtable::isolate(&spec.mailboxes.descriptors())?;
+        }
         let listeners = spec
             .listeners
             .iter()
@@ -68,7 +67,7 @@ impl<H: Handler> Shard<H> {
             DriverKind::Auto | DriverKind::Epoll => Epoll::new(listeners, wake)?,
         };
         Ok(Self {
-            io: Io::new(spec.index, spec.mailboxes),
+            io: Io::new(spec.index, spec.mailboxes, spec.turn_budget),
             driver,
         })
     }
@@ -89,9 +88,7 @@ impl<H: Handler> Shard<H> {
         }
         self.driver.shut_down(&mut self.io, handler);
         self.io.post_mail(handler);
-        for mail in self.io.mailboxes.close(self.io.shard()) {
-            handler.on_undelivered(mail);
-        }
+        self.io.return_mail(handler);
         handler.on_written(&mut self.io);
         outcome
     }

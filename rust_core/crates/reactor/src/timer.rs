@@ -11,10 +11,13 @@ use crate::slab::ConnId;
 pub const TICK: Duration = Duration::from_millis(8);
 
 const SLOTS: usize = 8192;
+/// Ticks ahead that a 32-bit tick can tell from ticks past.
+const FARTHEST: u64 = 1 << 31;
 
 #[derive(Clone, Copy)]
 struct Entry {
     id: ConnId,
+    /// The tick at which it is due, modulo 2^32; never more than 2^31 ticks (198 days) away.
     due: u32,
     kind: u8,
 }
@@ -24,7 +27,7 @@ pub struct Wheel {
     slots: Vec<Vec<Entry>>,
     start: Instant,
     /// Ticks already fired.
-    fired: u32,
+    fired: u64,
     len: usize,
     ready: Vec<Entry>,
 }
@@ -46,9 +49,14 @@ impl Wheel {
     /// Asks for `(id, kind)` once `at` has passed, at most one [`TICK`] late.
     pub fn set(&mut self, at: Instant, id: ConnId, kind: u8) {
         let after = at.saturating_duration_since(self.start).as_nanos();
-        let due = u32::try_from(after.div_ceil(TICK.as_nanos())).unwrap_or(u32::MAX);
-        let due = due.max(self.fired + 1);
-        self.slots[due as usize % SLOTS].push(Entry { id, due, kind });
+        let due = u64::try_from(after.div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX);
+        let due = due.clamp(self.fired + 1, self.fired + FARTHEST);
+        let entry = Entry {
+            id,
+            due: due as u32,
+            kind,
+        };
+        self.slots[due as usize % SLOTS].push(entry);
         self.len += 1;
     }
 
@@ -60,7 +68,7 @@ impl Wheel {
                 return Some((entry.id, entry.kind));
             }
             let elapsed = now.saturating_duration_since(self.start).as_nanos() / TICK.as_nanos();
-            let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
+            let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
             if self.fired >= elapsed {
                 return None;
             }
@@ -69,9 +77,11 @@ impl Wheel {
                 return None;
             }
             self.fired += 1;
-            let (slot, tick) = (&mut self.slots[self.fired as usize % SLOTS], self.fired);
-            self.ready
-                .extend(slot.extract_if(.., |entry| entry.due <= tick));
+            let tick = self.fired;
+            let slot = &mut self.slots[tick as usize % SLOTS];
+            let is_due =
+                |entry: &mut Entry| u64::from((tick as u32).wrapping_sub(entry.due)) < FARTHEST;
+            self.ready.extend(slot.extract_if(.., is_due));
             if slot.is_empty() && slot.capacity() > 64 {
                 *slot = Vec::new();
             }
@@ -85,11 +95,12 @@ impl Wheel {
             return None;
         }
         // Scanning further than this would cost more than one idle wake-up a second.
-        const LOOK_AHEAD: u32 = 128;
+        const LOOK_AHEAD: u64 = 128;
         let ahead = (1..LOOK_AHEAD)
             .find(|ahead| !self.slots[(self.fired + ahead) as usize % SLOTS].is_empty())
             .unwrap_or(LOOK_AHEAD);
-        let at = self.start + TICK * (self.fired + ahead);
+        let ticks = self.fired + ahead;
+        let at = self.start + Duration::from_nanos(ticks * TICK.as_nanos() as u64);
         Some(at.saturating_duration_since(now))
     }
 }

@@ -113,7 +113,7 @@ impl Handler for Echo {
                 let next = (io.shard() + 1) % io.shards();
                 io.mail(next, Mail::Relay(hops - 1, text));
             }
-            Mail::CloseListeners => io.close_listeners(),
+            Mail::CloseListeners => io.close_listener(0),
             Mail::Stop => io.stop(),
         }
     }
@@ -155,6 +155,8 @@ impl Running {
                     mailboxes: mailboxes.clone(),
                     listeners: vec![reservation.address()],
                     driver: DriverKind::Epoll,
+                    own_table: true,
+                    turn_budget: 1 << 20,
                 };
                 let (told, ready) = (tell.clone(), ready.clone());
                 std::thread::spawn(move || {

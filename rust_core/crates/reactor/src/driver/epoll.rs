@@ -13,7 +13,7 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, sockopt,
 };
 
-use crate::driver::io::{Connect, Io, LINGER, LINGER_TIMER, Phase};
+use crate::driver::io::{Connect, Io, Phase};
 use crate::driver::{Closed, Driver, Handler, Origin};
 use crate::listener;
 use crate::slab::ConnId;
@@ -41,7 +41,8 @@ const FIRST_LISTENER: u64 = WAKE - 256;
 /// See the module.
 pub struct Epoll {
     epoll: OwnedFd,
-    listeners: Vec<OwnedFd>,
+    /// `None` once closed.
+    listeners: Vec<Option<OwnedFd>>,
     events: Vec<epoll::Event>,
     buffer: Vec<u8>,
     accept_again: Option<Instant>,
@@ -56,6 +57,7 @@ impl Epoll {
             epoll::EventData::new_u64(WAKE),
             epoll::EventFlags::IN,
         )?;
+        let listeners: Vec<_> = listeners.into_iter().map(Some).collect();
         let driver = Self {
             epoll,
             listeners,
@@ -69,10 +71,24 @@ impl Epoll {
 
     fn watch_listeners(&self) -> rustix::io::Result<()> {
         for (n, listener) in self.listeners.iter().enumerate() {
+            let Some(listener) = listener else { continue };
             let token = epoll::EventData::new_u64(FIRST_LISTENER + n as u64);
-            epoll::add(&self.epoll, listener, token, epoll::EventFlags::IN)?;
+            match epoll::add(&self.epoll, listener, token, epoll::EventFlags::IN) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
         }
         Ok(())
+    }
+
+    /// Level-triggered, a listener whose connections cannot be accepted would spin: looks away
+    /// for a while.
+    fn pause_accepting<H: Handler>(&mut self, io: &mut Io<H>) {
+        io.accept_failures += 1;
+        for listener in self.listeners.iter().flatten() {
+            let _ = epoll::delete(&self.epoll, listener);
+        }
+        self.accept_again = Some(io.now() + ACCEPT_PAUSE);
     }
 
     /// Waits for events; fills `self.events`.
@@ -82,8 +98,8 @@ impl Epoll {
             let pause = at.saturating_duration_since(Instant::now());
             patience = Some(patience.map_or(pause, |patience| patience.min(pause)));
         }
-        let (mailboxes, shard) = (io.mailboxes.clone(), io.shard());
-        if patience != Some(Duration::ZERO) && !mailboxes.fall_asleep(shard) {
+        let shard = io.shard();
+        if patience != Some(Duration::ZERO) && !io.mailboxes.fall_asleep(shard) {
             patience = Some(Duration::ZERO);
         }
         let timeout = patience.map(|patience| Timespec {
@@ -96,7 +112,7 @@ impl Epoll {
             rustix::buffer::spare_capacity(&mut self.events),
             timeout.as_ref(),
         );
-        mailboxes.woke_up(shard);
+        io.mailboxes.woke_up(shard);
         io.begin_turn();
         match outcome {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -106,7 +122,7 @@ impl Epoll {
 
     fn accept<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H, n: usize) {
         for _ in 0..ACCEPTS {
-            let Some(listener) = self.listeners.get(n) else {
+            let Some(Some(listener)) = self.listeners.get(n) else {
                 return;
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -119,12 +135,7 @@ impl Epoll {
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                    // Level-triggered, the listener would spin: look away for a while.
-                    io.accept_failures += 1;
-                    for listener in &self.listeners {
-                        let _ = epoll::delete(&self.epoll, listener);
-                    }
-                    self.accept_again = Some(io.now() + ACCEPT_PAUSE);
+                    self.pause_accepting(io);
                     return;
                 }
                 // The connection failed before it was accepted; see accept(2), "Error handling".
@@ -145,8 +156,10 @@ impl Epoll {
             return;
         };
         let id = io.insert(session, Some(fd), Phase::Open);
-        if let Err(errno) = self.watch(io, id) {
-            self.finish(io, handler, id, Closed::Failed(errno));
+        if self.watch(io, id).is_err() {
+            // The handler has not been told of it yet.
+            drop(io.conns.remove(id));
+            self.pause_accepting(io);
             return;
         }
         handler.on_open(io, id, Origin::Accepted(listener));
@@ -212,6 +225,11 @@ impl Epoll {
         let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
         match conn.phase {
             Phase::Connecting => self.handle_connected(io, handler, id),
+            // Not read from, and no use any more.
+            Phase::Open if failed && conn.paused => {
+                let errno = conn.socket.error().unwrap_or(Errno::PIPE);
+                self.finish(io, handler, id, Closed::Failed(errno));
+            }
             Phase::Open if flags.contains(epoll::EventFlags::IN) || failed => {
                 if flags.contains(epoll::EventFlags::OUT) {
                     conn.ready = true;
@@ -260,7 +278,10 @@ impl Epoll {
                 self.write(io, handler, id);
                 self.finish(io, handler, id, Closed::Peer);
             }
-            Ok((count, _)) => handler.on_received(io, id, &mut self.buffer[..count]),
+            Ok((count, _)) => {
+                io.spend(count);
+                handler.on_received(io, id, &mut self.buffer[..count]);
+            }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(errno) => self.finish(io, handler, id, Closed::Failed(errno)),
         }
@@ -310,7 +331,11 @@ impl Epoll {
             return;
         };
         let Some(fd) = &conn.socket.fd else { return };
-        if conn.output.is_empty() || !conn.ready {
+        if conn.output.is_empty() {
+            conn.output.release(&mut io.pool);
+            return;
+        }
+        if !conn.ready {
             return;
         }
         let outcome = match conn.output.single() {
@@ -340,19 +365,15 @@ impl Epoll {
     }
 
     fn after_write<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H, id: ConnId) {
-        let now = io.now();
         let Some(conn) = io.conns.value_mut(id) else {
             return;
         };
-        if conn.phase == Phase::Closing {
-            if conn.output.is_empty() {
-                conn.phase = Phase::Lingering;
-                if let Some(fd) = &conn.socket.fd {
-                    // It fails only where the peer is gone already, which reading will tell.
-                    let _ = rustix::net::shutdown(fd, Shutdown::Write);
-                }
+        if conn.phase == Phase::Closing && conn.output.is_empty() {
+            conn.phase = Phase::Lingering;
+            if let Some(fd) = &conn.socket.fd {
+                // It fails only where the peer is gone already, which reading will tell.
+                let _ = rustix::net::shutdown(fd, Shutdown::Write);
             }
-            io.timers.set(now + LINGER, id, LINGER_TIMER);
         }
         if let Err(errno) = self.watch(io, id) {
             self.finish(io, handler, id, Closed::Failed(errno));
@@ -364,7 +385,7 @@ impl Epoll {
         let Some(mut conn) = io.conns.remove(id) else {
             return;
         };
-        let unsent = conn.output.discard();
+        let unsent = conn.output.discard(&mut io.pool);
         conn.socket.fd = None;
         let asked = conn.phase >= Phase::Closing && why != Closed::Shutdown;
         let why = if asked { Closed::Local } else { why };
@@ -377,6 +398,10 @@ impl<H: Handler> Driver<H> for Epoll {
         self.wait(io)?;
         let events = std::mem::take(&mut self.events);
         for event in &events {
+            // What is skipped is reported again.
+            if io.is_spent() {
+                break;
+            }
             let (flags, token) = (event.flags, event.data.u64());
             if token == WAKE {
                 io.mailboxes.clear_wake(io.shard());
@@ -389,7 +414,9 @@ impl<H: Handler> Driver<H> for Epoll {
         self.events = events;
         if self.accept_again.is_some_and(|at| at <= io.now()) {
             self.accept_again = None;
-            self.watch_listeners()?;
+            if self.watch_listeners().is_err() {
+                self.pause_accepting(io);
+            }
         }
         io.deliver_mail_and_timers(handler);
         handler.on_turn_end(io);
@@ -399,9 +426,10 @@ impl<H: Handler> Driver<H> for Epoll {
         self.flush(io, handler);
         io.post_mail(handler);
         handler.on_written(io);
-        if !io.listening {
-            self.listeners.clear();
-            self.accept_again = None;
+        for n in io.unlisten.drain(..) {
+            if let Some(listener) = self.listeners.get_mut(n) {
+                *listener = None;
+            }
         }
         Ok(())
     }

@@ -3,9 +3,13 @@
 //! Nothing here talks to the kernel. Wishes are collected and carried out by the backend at the
 //! end of the turn.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
 
 use crate::driver::Handler;
 use crate::mailbox::Mailboxes;
@@ -34,6 +38,14 @@ pub(crate) struct Socket {
     pub(crate) interest: u8,
 }
 
+impl Socket {
+    /// The error that the socket has met, if any.
+    pub(crate) fn error(&self) -> Option<Errno> {
+        let fd = self.fd.as_ref()?;
+        sockopt::socket_error(fd).ok()?.err()
+    }
+}
+
 /// One connection.
 pub struct Conn<S> {
     /// The handler's state.
@@ -45,6 +57,9 @@ pub struct Conn<S> {
     pub(crate) socket: Socket,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
+    pub(crate) linger_rounds: u8,
+    /// [`Conn::taken`] when the linger timer was set.
+    pub(crate) linger_mark: u32,
     /// Whether the connection is in the list of those to be visited at the end of the turn.
     pub(crate) touched: bool,
     /// Whether a write has left bytes pending that are not all taken yet.
@@ -100,22 +115,27 @@ pub struct Io<H: Handler> {
     pub(crate) timers: Wheel,
     pub(crate) wake_at: Option<Instant>,
     pub(crate) stopping: bool,
-    pub(crate) listening: bool,
+    /// Listeners to be closed at the end of the turn.
+    pub(crate) unlisten: Vec<usize>,
     pub(crate) mailboxes: Mailboxes<H::Mail>,
-    /// Empty between turns; kept for its allocation.
-    inbox: Vec<H::Mail>,
+    /// Mail taken from the mailbox and not handed out yet.
+    inbox: VecDeque<H::Mail>,
     outboxes: Vec<Vec<H::Mail>>,
     shard: usize,
     now: Instant,
+    spent: usize,
+    turn_budget: usize,
 }
 
 /// How long a closing connection may wait for its peer.
-pub(crate) const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(2);
+/// How often that is renewed while the peer still takes what is pending.
+const LINGER_ROUNDS: u8 = 10;
 /// The timer kind that the reactor keeps for itself.
 pub(crate) const LINGER_TIMER: u8 = u8::MAX;
 
 impl<H: Handler> Io<H> {
-    pub(crate) fn new(shard: usize, mailboxes: Mailboxes<H::Mail>) -> Self {
+    pub(crate) fn new(shard: usize, mailboxes: Mailboxes<H::Mail>, turn_budget: usize) -> Self {
         let now = Instant::now();
         Self {
             sent: Sent::default(),
@@ -127,8 +147,10 @@ impl<H: Handler> Io<H> {
             timers: Wheel::new(now),
             wake_at: None,
             stopping: false,
-            listening: true,
-            inbox: Vec::new(),
+            unlisten: Vec::new(),
+            spent: 0,
+            turn_budget,
+            inbox: VecDeque::new(),
             outboxes: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
             mailboxes,
             shard,
@@ -246,9 +268,24 @@ impl<H: Handler> Io<H> {
         self.outboxes[shard].push(mail);
     }
 
-    /// Stops accepting; what is connected stays.
-    pub fn close_listeners(&mut self) {
-        self.listening = false;
+    /// Counts bytes that were received or appended in this turn. A turn that has spent its budget
+    /// hands out no more and writes, so that output does not pile up which the peers would take.
+    #[inline]
+    pub fn spend(&mut self, bytes: usize) {
+        self.spent += bytes;
+    }
+
+    /// Whether the turn's budget is spent: a handler with much left to do should do it in the next
+    /// turn.
+    #[inline]
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        self.spent >= self.turn_budget
+    }
+
+    /// Stops accepting on the listener with this index; what is connected stays.
+    pub fn close_listener(&mut self, listener: usize) {
+        self.unlisten.push(listener);
     }
 
     /// Ends the shard after this turn. Remaining connections are closed after one last write.
@@ -259,6 +296,7 @@ impl<H: Handler> Io<H> {
     pub(crate) fn begin_turn(&mut self) {
         self.now = Instant::now();
         self.wake_at = None;
+        self.spent = 0;
     }
 
     pub(crate) fn insert(
@@ -274,6 +312,8 @@ impl<H: Handler> Io<H> {
             socket: Socket { fd, interest: 0 },
             phase,
             paused: false,
+            linger_rounds: 0,
+            linger_mark: 0,
             touched: false,
             blocked: false,
             ready: true,
@@ -291,7 +331,8 @@ impl<H: Handler> Io<H> {
 
     /// How long the backend may wait in the kernel; `None` for ever.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        if self.stopping || !self.touched.is_empty() || !self.connects.is_empty() {
+        let has_work = !self.touched.is_empty() || !self.inbox.is_empty();
+        if self.stopping || has_work || !self.connects.is_empty() {
             return Some(Duration::ZERO);
         }
         let now = Instant::now();
@@ -304,15 +345,19 @@ impl<H: Handler> Io<H> {
 
     /// Hands out mail and timers.
     pub(crate) fn deliver_mail_and_timers(&mut self, handler: &mut H) {
-        let mut inbox = std::mem::take(&mut self.inbox);
-        self.mailboxes.take(self.shard, &mut inbox);
-        for mail in inbox.drain(..) {
+        // A budget of its own, or busy connections would keep the mail waiting.
+        self.spent = 0;
+        if self.inbox.is_empty() {
+            self.mailboxes.take(self.shard, &mut self.inbox);
+        }
+        while !self.is_spent()
+            && let Some(mail) = self.inbox.pop_front()
+        {
             handler.on_mail(self, mail);
         }
-        self.inbox = inbox;
         while let Some((id, kind)) = self.timers.poll(self.now) {
             if kind == LINGER_TIMER {
-                self.end(id, Phase::Aborting);
+                self.handle_linger_timer(id);
             } else if id == ConnId::NONE || self.conns.value(id).is_some() {
                 handler.on_timer(self, id, kind);
             }
@@ -332,17 +377,41 @@ impl<H: Handler> Io<H> {
         }
     }
 
+    /// Gives the handler back what it will never be told: the shard has ended.
+    pub(crate) fn return_mail(&mut self, handler: &mut H) {
+        let arrived = self.mailboxes.close(self.shard);
+        for mail in self.inbox.drain(..).chain(arrived) {
+            handler.on_undelivered(mail);
+        }
+    }
+
+    /// A closing connection may go on while its peer takes bytes, for a few rounds.
+    fn handle_linger_timer(&mut self, id: ConnId) {
+        let Some(conn) = self.conns.value_mut(id) else {
+            return;
+        };
+        let moves = conn.phase == Phase::Closing && conn.taken != conn.linger_mark;
+        if moves && conn.linger_rounds < LINGER_ROUNDS {
+            conn.linger_rounds += 1;
+            conn.linger_mark = conn.taken;
+            self.timers.set(self.now + LINGER, id, LINGER_TIMER);
+        } else {
+            self.end(id, Phase::Aborting);
+        }
+    }
+
     fn end(&mut self, id: ConnId, phase: Phase) {
         if let Some(conn) = self.conns.value_mut(id)
             && conn.phase < phase
             && !(conn.phase == Phase::Lingering && phase == Phase::Closing)
         {
             // A connection that was never established has nothing to send.
-            conn.phase = if conn.phase == Phase::Connecting {
-                Phase::Aborting
-            } else {
-                phase
-            };
+            let connecting = conn.phase == Phase::Connecting;
+            conn.phase = if connecting { Phase::Aborting } else { phase };
+            if conn.phase == Phase::Closing {
+                conn.linger_mark = conn.taken;
+                self.timers.set(self.now + LINGER, id, LINGER_TIMER);
+            }
             self.touch(id);
         }
     }

@@ -1,0 +1,83 @@
+# Commands of the project. A line's ## comment is its help.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+FUZZ_SECONDS ?= 10
+
+BIN := $(CURDIR)/.venv/bin
+CACHE := $(CURDIR)/.cache
+NATS_SERVER := $(CACHE)/go/bin/nats-server
+NATS_JS := $(CACHE)/npm/node_modules/@nats-io/nats-core/package.json
+INSTALLED := $(CACHE)/installed
+SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -type f \
+	\( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' -o -name '*.j2' \) -print) \
+	rust_core/Cargo.lock pyproject.toml
+
+# The same environment that maturin gives cargo, so that nothing is built twice.
+CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
+
+.PHONY: help setup build format lint test test-rust test-python fuzz clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(BIN)/python $(NATS_SERVER) $(NATS_JS) ## make the virtual environment, fetch the counterparts of the tests
+
+build: $(INSTALLED) ## build the extension and install the project with its development tools into .venv
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+
+$(INSTALLED): $(SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet '.[dev]'
+	@mkdir -p $(@D) && touch $@
+
+# Without Go or Node the tests against these say so and are skipped.
+$(NATS_SERVER):
+	@if command -v go >/dev/null; then \
+		echo "installing nats-server"; GOBIN=$(@D) go install github.com/nats-io/nats-server/v2@latest; \
+	else echo "no Go: the tests against nats-server will be skipped"; fi
+
+$(NATS_JS):
+	@if command -v npm >/dev/null; then \
+		echo "installing nats.js"; \
+		npm install --silent --no-audit --no-fund --no-save --no-package-lock --prefix $(CACHE)/npm @nats-io/nats-core@3; \
+	else echo "no npm: the test with nats.js will be skipped"; fi
+
+format: $(INSTALLED) ## rewrite the sources in the project's format
+	cd rust_core && cargo fmt --all && cargo fmt --manifest-path fuzz/Cargo.toml
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(INSTALLED) ## rustfmt, clippy, ruff, mypy and the import rules, all with warnings denied
+	cd rust_core && cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cd rust_core && $(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint test-rust test-python fuzz ## set up what is needed and run every test
+
+test-rust: $(BIN)/python ## unit and property tests of the crates
+	cd rust_core && $(CARGO) test --workspace --locked
+
+test-python: setup $(INSTALLED) ## unit, conformance, integration, load and packaging tests
+	$(BIN)/pytest
+
+fuzz: ## each fuzz target for FUZZ_SECONDS, on stable Rust
+	cd rust_core/fuzz && mkdir -p artifacts && for target in frames handshake nats_ops; do \
+		cargo run --release --locked --target "$$(rustc --print host-tuple)" --bin $$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=artifacts/ >artifacts/log 2>&1 \
+			|| { cat artifacts/log; exit 1; }; \
+		echo "$$target: $$(tail -n 1 artifacts/log)"; \
+	done
+
+clean: ## remove everything that was built or fetched
+	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+		rust_core/target rust_core/fuzz/target rust_core/fuzz/artifacts rust_core/fuzz/corpus

@@ -1,0 +1,1 @@
+"""The wire, byte by byte, on raw sockets."""

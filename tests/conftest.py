@@ -1,0 +1,131 @@
+"""Fixtures that start the servers under test and check, after every test, that they are still well."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import Broker, NatsServer, Server, in_ci, nats_server_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BROKERS = ("subjectbus-1-shard", "subjectbus-2-shards")
+#: Every test of ordinary NATS behaviour runs on nats-server too: that proves the expectation.
+SERVERS = (*BROKERS, "nats-server")
+
+
+def nats_server_executable() -> str:
+    """The path of nats-server; without it the test is skipped, and fails in CI."""
+    executable = nats_server_command()
+    if executable is None:
+        reason = "nats-server is not installed: `make setup` installs it where Go is"
+        if in_ci():
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return executable
+
+
+class Pool:
+    """Servers shared by the whole run, started when first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.servers: dict[str, Server] = {}
+
+    def server(self, name: str) -> Server:
+        """The running server of this name."""
+        if name not in self.servers:
+            self.servers[name] = self.start(name)
+        return self.servers[name]
+
+    def start(self, name: str) -> Server:
+        if name == "nats-server":
+            return NatsServer.start(nats_server_executable(), self.directory)
+        shards = int(name.split("-")[1])
+        return Broker.start(self.directory, shards=shards, echo=True, handshake_timeout_s=1)
+
+    def discard(self, name: str) -> None:
+        """Kill a server that a test left in disorder, so that only that test fails."""
+        self.servers.pop(name).kill()
+
+    def check(self, name: str) -> None:
+        """Check that the server of this name lives, is idle and lost no message."""
+        server = self.servers[name]
+        try:
+            assert server.is_running(), server.log()
+            if isinstance(server, Broker):
+                server.wait_idle()
+        except BaseException:
+            self.discard(name)
+            raise
+
+    def stop(self) -> None:
+        with ExitStack() as stack:
+            for server in self.servers.values():
+                stack.callback(server.stop)
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """The shared servers; ending them is part of the test."""
+    pool = Pool(tmp_path_factory.mktemp("servers"))
+    yield pool
+    pool.stop()
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Server]:
+    """Each server in turn, checked to be idle and lossless after the test."""
+    yield pool.server(request.param)
+    pool.check(request.param)
+
+
+@pytest.fixture(params=BROKERS)
+def broker(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Broker]:
+    """Our broker, with one shard and with two, checked after the test."""
+    broker = pool.server(request.param)
+    assert isinstance(broker, Broker)
+    yield broker
+    pool.check(request.param)
+
+
+@pytest.fixture
+def nats_server(pool: Pool) -> Server:
+    """A running nats-server."""
+    return pool.server("nats-server")
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    """Start brokers with flags of their own; those still running are stopped after the test."""
+    with ExitStack() as stack:
+
+        def start(**options: str | float | bool) -> Broker:
+            broker = Broker.start(tmp_path, **options)
+            stack.callback(lambda: broker.is_running() and broker.stop())
+            return broker
+
+        yield start
+
+
+@pytest.fixture(params=("subjectbus", "nats-server"))
+def start_server(
+    request: pytest.FixtureRequest, tmp_path: Path, start_broker: Callable[..., Broker]
+) -> Iterator[Callable[..., Server]]:
+    """Start each kind of server with limits of its own."""
+    if request.param == "subjectbus":
+        yield start_broker
+        return
+    executable = nats_server_executable()
+    with ExitStack() as stack:
+
+        def start(**options: str | float) -> Server:
+            server = NatsServer.start(executable, tmp_path, **options)
+            stack.callback(server.stop)
+            return server
+
+        yield start

@@ -1,0 +1,1 @@
+"""Independent clients and servers as counterparts."""

@@ -1,0 +1,141 @@
+"""What a user installs: the wheel, opened, then installed in a clean environment and used from elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import ROOT, Broker
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+pytestmark = pytest.mark.timeout(600)
+
+#: Panic texts that the compiler puts only into a build with overflow checks.
+DEBUG_BUILD_MARKS = (b"attempt to add with overflow", b"attempt to multiply with overflow")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command outside the source tree; return its output, show it when it fails."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    # Without build isolation the build backend looks for its own command.
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel as pip builds it, on what cargo has compiled before."""
+    directory = tmp_path_factory.mktemp("wheel")
+    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", directory)
+    run(sys.executable, "-m", "pip", "wheel", *options, ROOT, cwd=directory)
+    (wheel,) = directory.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the commands of a clean environment with the wheel and what it asks for."""
+    directory = tmp_path_factory.mktemp("venv")
+    venv.create(directory, with_pip=True)
+    run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=directory)
+    return directory / "bin"
+
+
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def test_one_wheel_serves_every_python(wheel: Path) -> None:
+    name, version, python, abi, _platform = wheel.stem.split("-")
+    assert (name, python, abi) == ("subjectbus", "cp311", "abi3")
+    assert version == metadata(wheel)["Version"]
+
+
+def test_contents(wheel: Path) -> None:
+    """Both packages with their data, every source file of them, and nothing else."""
+    shipped = {name for name in names(wheel) if ".dist-info/" not in name}
+    tracked = {
+        str(path.relative_to(ROOT))
+        for package in ("subjectbus", "loadtest")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".so")
+    }
+    assert shipped - {"subjectbus/_core.abi3.so"} == tracked
+    assert {
+        "subjectbus/_core.abi3.so",
+        "subjectbus/_core.pyi",
+        "subjectbus/py.typed",
+        "loadtest/py.typed",
+        "loadtest/scenarios/autocomplete.toml",
+        "loadtest/templates/report.html.j2",
+    } <= shipped
+
+
+def test_metadata(wheel: Path) -> None:
+    fields = metadata(wheel)
+    assert fields["License-Expression"] == "Apache-2.0"
+    assert fields["Requires-Python"] == ">=3.11"
+    assert any(name.endswith("/LICENSE") for name in names(wheel))
+
+
+def test_extension_is_a_release_build(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        extension = archive.read("subjectbus/_core.abi3.so")
+    assert extension.startswith(b"\x7fELF")
+    assert not any(mark in extension for mark in DEBUG_BUILD_MARKS)
+
+
+def test_version(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    assert metadata(wheel)["Version"] in run(installed / "subjectbus", "--version", cwd=tmp_path)
+
+
+def test_import_comes_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+    code = "import subjectbus, subjectbus._core, loadtest; print(subjectbus.__file__, loadtest.__file__)"
+    files = run(installed / "python", "-c", code, cwd=tmp_path).split()
+    assert all(file.startswith(str(installed.parent)) for file in files)
+
+
+def test_serve(installed: Path, tmp_path: Path) -> None:
+    """The installed command starts, answers and drains."""
+    broker = Broker.start(tmp_path, command=str(installed / "subjectbus"))
+    try:
+        assert broker.varz()["connections"] == 0
+    finally:
+        broker.stop()
+
+
+def test_load_test_command(installed: Path, tmp_path: Path) -> None:
+    """The package `loadtest` adds its commands."""
+    assert "run" in run(installed / "subjectbus", "loadtest", "--help", cwd=tmp_path)
+
+
+def test_stub_agrees_with_the_extension(tmp_path: Path) -> None:
+    run(sys.executable, "-m", "mypy.stubtest", "subjectbus._core", cwd=tmp_path)
