@@ -1,13 +1,19 @@
 //! From a published message to its receivers, on this shard and on others.
 
+use std::sync::Arc;
+
 use protocol::nats::encode;
-use reactor::ConnId;
+use reactor::{Conn, ConnId};
 
 use crate::counters::{Counter, Reason};
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
 use crate::outbound;
+use crate::server::Weight;
 use crate::session::Flags;
 use crate::shard::{Io, Shard, Timer};
+
+/// What a delivery costs besides its bytes, expressed in bytes: operation, frame, look-ups.
+const OVERHEAD: usize = 64;
 
 impl Shard {
     /// Routes a message that the client `id` has published.
@@ -61,12 +67,16 @@ impl Shard {
         message: &Message<'_>,
         publisher: (u16, ConnId),
     ) {
-        let place = (to.index, to.generation);
-        let Some(conn) = io.writer(to.conn) else {
+        let limits = &self.shared.limits;
+        let Some(Conn {
+            session, output, ..
+        }) = io.writer(to.conn)
+        else {
             self.counts.add(Counter::DroppedClosed, 1);
             return;
         };
-        let subscription = conn.session.subscriptions.value_mut(place);
+        let place = (to.index, to.generation);
+        let subscription = session.subscriptions.value_mut(place);
         let Some(subscription) = subscription.filter(|one| one.max == 0 || one.delivered < one.max)
         else {
             self.counts.add(Counter::DroppedUnsubscribed, 1);
@@ -74,19 +84,22 @@ impl Shard {
         };
         subscription.delivered += 1;
         let is_last = subscription.delivered == subscription.max;
-        let pending = conn.output.len() + message.len();
-        if pending > self.shared.limits.max_pending {
+        let pending = output.len() + message.len();
+        if pending > limits.max_pending {
             self.counts.add(Counter::DroppedSlowConsumer, 1);
             self.end_slow_consumer(io, to.conn);
             return;
         }
-        outbound::append_message(conn, place, message);
+        let falls_behind = pending > limits.max_pending / 4 * 3;
+        let sid = subscription.sid();
+        outbound::append_message(&mut session.framing, output, session.flags, sid, message);
+        io.spend(message.len() + OVERHEAD);
         self.counts.add(Counter::OutMsgs, 1);
         self.counts.add(Counter::OutBytes, message.len() as u64);
         if is_last {
             self.remove_exhausted(io, to);
         }
-        if pending > self.shared.limits.max_pending / 4 * 3 {
+        if falls_behind {
             self.stall(io, publisher);
         }
     }
@@ -98,7 +111,9 @@ impl Shard {
         parcel: &Parcel,
         receivers: &Receivers,
         publisher: (u16, ConnId),
+        weight: usize,
     ) {
+        self.shared.weights[usize::from(self.index)].subtract(weight);
         let message = parcel.message();
         for to in receivers.as_slice() {
             self.deliver(io, *to, &message, publisher);
@@ -120,10 +135,15 @@ impl Shard {
     pub(crate) fn stall(&mut self, io: &mut Io, publisher: (u16, ConnId)) {
         let (shard, id) = publisher;
         if shard != self.index {
-            io.mail(usize::from(shard), Mail::Stall(id));
+            // Once a turn is enough.
+            if self.stalled_elsewhere.replace(publisher) != Some(publisher) {
+                io.mail(usize::from(shard), Mail::Stall(id));
+            }
             return;
         }
-        let Some(conn) = io.conn_mut(id) else { return };
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
         if !conn.session.is_stalled {
             conn.session.is_stalled = true;
             self.counts.add(Counter::Stalls, 1);
@@ -132,24 +152,45 @@ impl Shard {
         }
     }
 
+    /// Reads from a stalled publisher again, unless some shard has too much mail still.
+    pub(crate) fn handle_resume_timer(&mut self, io: &mut Io, id: ConnId) {
+        if self.shared.weights.iter().any(Weight::is_high) {
+            io.set_timer(id, Timer::RESUME, Timer::STALL);
+            return;
+        }
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
+        conn.session.is_stalled = false;
+        if conn.session.deferred.is_none() {
+            io.set_reading(id, true);
+        }
+    }
+
     fn post_parcels(&mut self, io: &mut Io, publisher: ConnId, message: &Message<'_>) {
-        for (shard, receivers) in self.remote.iter_mut().enumerate() {
-            let receivers = match receivers.as_slice() {
+        let parcel = Arc::new(Parcel::new(message));
+        let mut overloads = false;
+        for shard in 0..self.remote.len() {
+            let receivers = match self.remote[shard].as_slice() {
                 [] => continue,
                 [one] => Receivers::One(*one),
                 many => Receivers::Many(many.into()),
             };
-            let parcel = Parcel::new(message);
-            io.mail(
-                shard,
-                Mail::Deliver {
-                    parcel,
-                    receivers,
-                    publisher: (self.index, publisher),
-                },
-            );
+            self.remote[shard].clear();
+            let weight = receivers.as_slice().len() * (message.len() + OVERHEAD);
+            overloads |= self.shared.weights[shard].add(weight);
+            let mail = Mail::Deliver {
+                parcel: Arc::clone(&parcel),
+                receivers,
+                publisher: (self.index, publisher),
+                weight,
+            };
+            io.mail(shard, mail);
+            io.spend(message.len() + OVERHEAD);
         }
-        self.remote.iter_mut().for_each(Vec::clear);
+        if overloads {
+            self.stall(io, (self.index, publisher));
+        }
     }
 
     fn answer_no_responders(&mut self, io: &mut Io, to: Subscriber, subject: &[u8], reply: &[u8]) {

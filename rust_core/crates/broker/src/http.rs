@@ -1,7 +1,6 @@
 //! The HTTP listener: upgrades to WebSocket; everything else is refused.
 
 use protocol::http::{HeadLimits, HttpError, RequestHead, encode_response, parse_head};
-use protocol::nats::error;
 use protocol::ws::{Batch, handshake};
 use reactor::ConnId;
 
@@ -92,18 +91,13 @@ impl Shard {
         conn.session.framing = Some(Batch::new());
         if matches!(transport, Transport::Echo(_)) {
             conn.session.flags.set(Flags::GREETED);
-            return Some(transport);
         }
-        if self.is_over_limit() {
-            self.end(
-                io,
-                id,
-                Reason::TooManyConnections,
-                Some(error::MAX_CONNECTIONS_EXCEEDED),
-            );
+        if !self.take_place(io, id) {
             return None;
         }
-        self.greet(io, id);
+        if !matches!(transport, Transport::Echo(_)) {
+            self.greet(io, id);
+        }
         Some(transport)
     }
 }

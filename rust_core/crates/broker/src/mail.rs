@@ -1,5 +1,7 @@
 //! What shards tell each other.
 
+use std::sync::Arc;
+
 use reactor::ConnId;
 
 /// Names one subscription of one connection of one shard: what the routing table holds.
@@ -79,19 +81,24 @@ impl Receivers {
     }
 }
 
-/// An UNSUB that waits until no other shard has a message for the subscription any more.
+/// `UNSUB`s that wait until no other shard has a message for their subscriptions any more.
 #[derive(Clone, Copy)]
 pub(crate) struct Barrier {
-    pub(crate) subscriber: Subscriber,
+    pub(crate) shard: u16,
+    /// Which of the connection's barriers.
+    pub(crate) ticket: u32,
+    pub(crate) conn: ConnId,
 }
 
 /// Mail between shards, and from the process to its shards.
 pub(crate) enum Mail {
-    /// Deliver this; `publisher` is to be stalled if a receiver falls behind.
+    /// Deliver this; `publisher` is to be stalled if a receiver falls behind. `weight` is what it
+    /// counts for in [`Shared::weights`](crate::server::Shared::weights).
     Deliver {
-        parcel: Parcel,
+        parcel: Arc<Parcel>,
         receivers: Receivers,
         publisher: (u16, ConnId),
+        weight: usize,
     },
     /// A receiver on another shard has fallen behind.
     Stall(ConnId),

@@ -23,22 +23,21 @@ impl Shard {
         mut head: Vec<u8>,
         input: &[u8],
     ) -> Option<Transport> {
-        let mut rest = join(&mut head, input);
-        loop {
-            match parse_head(rest, HeadLimits::default()) {
-                Ok(None) => return Some(Transport::Monitor(rest.to_vec())),
-                Ok(Some((request, used))) => {
-                    let keep_alive = self.answer_monitor(io, id, &request)?;
-                    if !keep_alive {
-                        self.end_http(io, id, &[]);
-                        return None;
-                    }
-                    rest = &rest[used..];
+        let whole = join(&mut head, input);
+        match parse_head(whole, HeadLimits::default()) {
+            Ok(None) => Some(Transport::Monitor(whole.to_vec())),
+            Ok(Some((request, used))) => {
+                // Bodies are not read and requests not queued: nothing may follow unasked.
+                let is_last = used < whole.len();
+                if self.answer_monitor(io, id, &request, is_last)? {
+                    return Some(Transport::Monitor(Vec::new()));
                 }
-                Err(error) => {
-                    self.end_http(io, id, &refusal(error));
-                    return None;
-                }
+                self.end_http(io, id, &[]);
+                None
+            }
+            Err(error) => {
+                self.end_http(io, id, &refusal(error));
+                None
             }
         }
     }
@@ -49,6 +48,7 @@ impl Shard {
         io: &mut Io,
         id: ConnId,
         request: &RequestHead<'_>,
+        is_last: bool,
     ) -> Option<bool> {
         let head_only = match request.method {
             "GET" => false,
@@ -67,8 +67,8 @@ impl Shard {
                 json!({"error": "no such page", "pages": ["/healthz", "/varz"]}),
             ),
         };
-        // Bodies of requests are not read, so nothing may follow one.
-        let keep_alive = request.keep_alive()
+        let keep_alive = !is_last
+            && request.keep_alive()
             && request.headers.count("Content-Length") == 0
             && request.headers.count("Transfer-Encoding") == 0;
         let conn = io.writer(id)?;

@@ -1,5 +1,7 @@
 //! The operations of a client.
 
+use std::sync::atomic::Ordering;
+
 use protocol::nats::{
     ClientOp, ConnectOptions, FromClient, Limits, ParseError, Parser, encode, error,
 };
@@ -9,23 +11,34 @@ use reactor::{Conn, ConnId};
 use crate::counters::{Counter, Reason};
 use crate::mail::{Barrier, Mail, Message, Subscriber};
 use crate::outbound;
-use crate::session::{Flags, Held, Session};
+use crate::session::{Batched, Flags, Session};
 use crate::shard::{Io, Shard};
 use crate::subscriptions::{Place, Subscription};
 
+/// What became of a slice of the stream.
+pub(crate) enum Read<'a> {
+    /// All of it was read.
+    All,
+    /// The turn has spent its budget: this is left for the next one.
+    Left(&'a [u8]),
+    /// The connection has ended.
+    Ended,
+}
+
 impl Shard {
-    /// Reads operations from a client's stream; false when the connection has ended.
-    pub(crate) fn receive_nats(
+    /// Reads operations from a client's stream.
+    pub(crate) fn receive_nats<'a>(
         &mut self,
         io: &mut Io,
         id: ConnId,
         parser: &mut Parser<FromClient>,
-        mut input: &[u8],
-    ) -> bool {
+        mut input: &'a [u8],
+    ) -> Read<'a> {
         let Some(conn) = io.conn(id) else {
-            return false;
+            return Read::Ended;
         };
         let mut flags = conn.session.flags;
+        let mut left: &[u8] = &[];
         self.reading = Some(id);
         while self.reading.is_some() {
             let limits = Limits {
@@ -38,8 +51,34 @@ impl Shard {
                 Ok(None) => break,
                 Err(error) => self.end(io, id, reason(&error), error.err_text()),
             }
+            if io.is_spent() && !input.is_empty() {
+                left = std::mem::take(&mut input);
+            }
         }
-        self.reading.take().is_some()
+        if self.has_open_batch {
+            self.send_barrier(io, id);
+        }
+        if self.reading.take().is_none() || self.is_flooded(io, id) {
+            Read::Ended
+        } else if left.is_empty() {
+            Read::All
+        } else {
+            Read::Left(left)
+        }
+    }
+
+    /// Ends a client that asks for replies and does not read them.
+    fn is_flooded(&mut self, io: &mut Io, id: ConnId) -> bool {
+        let Some(conn) = io.conn(id) else {
+            return true;
+        };
+        let held = conn.session.held.iter().flat_map(|held| &held.batches);
+        let held: usize = held.map(|batch| batch.replies.len()).sum();
+        let is_flooded = conn.output.len() + held > self.shared.limits.max_pending;
+        if is_flooded {
+            self.end_slow_consumer(io, id);
+        }
+        is_flooded
     }
 
     #[inline]
@@ -110,7 +149,10 @@ impl Shard {
             return;
         }
         // A later CONNECT starts over: what was subscribed before is gone.
-        self.release(io, id);
+        let active = io.conn(id).map(|conn| conn.session.subscriptions.active());
+        for place in active.unwrap_or_default() {
+            self.unsubscribe(io, id, place);
+        }
         flags.connect(&options);
         if let Some(conn) = io.conn_mut(id) {
             conn.session.flags = *flags;
@@ -181,48 +223,86 @@ impl Shard {
     /// that the client takes for the sign that nothing more comes.
     fn unsubscribe(&mut self, io: &mut Io, id: ConnId, place: Place) {
         let subscriber = self.subscriber(id, place);
-        let others = io.shards() as u32 - 1;
-        let Some(conn) = io.conn_mut(id) else { return };
+        let is_alone = io.shards() == 1;
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
         self.counts.add(Counter::Unsubscribed, 1);
         let subscriptions = &mut conn.session.subscriptions;
         if let Some(one) = subscriptions.value(place) {
-            self.shared
-                .routing
-                .unsubscribe(one.subject(), one.queue(), &subscriber);
+            let routing = &self.shared.routing;
+            routing.unsubscribe(one.subject(), one.queue(), &subscriber);
         }
-        if others == 0 {
+        if is_alone {
             subscriptions.remove(place);
             return;
         }
         subscriptions.mark_leaving(place);
-        let held = conn.session.held.get_or_insert_default();
-        held.barriers += others;
-        for shard in (0..io.shards()).filter(|shard| *shard != usize::from(self.index)) {
-            io.mail(shard, Mail::Barrier(Barrier { subscriber }));
+        let batches = &mut conn.session.held.get_or_insert_default().batches;
+        match batches.back_mut().filter(|batch| !batch.is_sent) {
+            Some(open) => open.places.push(place),
+            None => batches.push_back(Batched {
+                places: vec![place],
+                ..Batched::default()
+            }),
         }
+        self.has_open_batch = true;
     }
 
-    /// One shard has no more messages for the subscription that waits at `barrier`.
-    pub(crate) fn handle_passed(&mut self, io: &mut Io, barrier: Barrier) {
-        let id = barrier.subscriber.conn;
-        let Some(conn) = io.conn_mut(id) else { return };
+    /// Sends the barrier for the subscriptions that left in this read.
+    fn send_barrier(&mut self, io: &mut Io, id: ConnId) {
+        self.has_open_batch = false;
+        let others = io.shards() as u32 - 1;
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
         let Some(held) = &mut conn.session.held else {
             return;
         };
-        held.barriers -= 1;
-        if held.barriers > 0 {
+        let last = held.batches.len().wrapping_sub(1) as u32;
+        let barrier = Barrier {
+            shard: self.index,
+            ticket: held.first_ticket.wrapping_add(last),
+            conn: id,
+        };
+        let Some(batch) = held.batches.back_mut().filter(|batch| !batch.is_sent) else {
             return;
+        };
+        batch.is_sent = true;
+        batch.waiting = others;
+        for shard in (0..io.shards()).filter(|shard| *shard != usize::from(self.index)) {
+            io.mail(shard, Mail::Barrier(barrier));
         }
-        let Held { replies, .. } = *conn.session.held.take().unwrap_or_default();
-        let subscriptions = &mut conn.session.subscriptions;
-        let leaving: Vec<Place> = subscriptions
-            .iter()
-            .filter(|(_, one)| one.leaving)
-            .map(|(place, _)| place)
-            .collect();
-        leaving
-            .into_iter()
-            .for_each(|place| drop(subscriptions.remove(place)));
+    }
+
+    /// One shard has no more messages for the subscriptions that wait at `barrier`.
+    pub(crate) fn handle_passed(&mut self, io: &mut Io, barrier: Barrier) {
+        let id = barrier.conn;
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
+        let session = &mut conn.session;
+        let Some(held) = &mut session.held else {
+            return;
+        };
+        let index = barrier.ticket.wrapping_sub(held.first_ticket) as usize;
+        if let Some(batch) = held.batches.get_mut(index) {
+            batch.waiting -= 1;
+        }
+        let mut replies = Vec::new();
+        let is_done = |batch: &Batched| batch.is_sent && batch.waiting == 0;
+        while held.batches.front().is_some_and(is_done)
+            && let Some(batch) = held.batches.pop_front()
+        {
+            held.first_ticket = held.first_ticket.wrapping_add(1);
+            for place in batch.places {
+                session.subscriptions.remove(place);
+            }
+            replies.extend_from_slice(&batch.replies);
+        }
+        if held.batches.is_empty() {
+            session.held = None;
+        }
         if !replies.is_empty()
             && let Some(conn) = io.writer(id)
         {
@@ -247,14 +327,18 @@ impl Shard {
         }
     }
 
-    /// Removes all subscriptions of a connection at once.
+    /// Removes what a connection holds that is ending.
     pub(crate) fn release(&mut self, io: &mut Io, id: ConnId) {
         if let Some(conn) = io.conn_mut(id) {
             self.release_session(id, &mut conn.session);
         }
     }
 
+    /// What a connection that ends has held: subscriptions, and its place.
     pub(crate) fn release_session(&mut self, id: ConnId, session: &mut Session) {
+        if std::mem::take(&mut session.has_place) {
+            self.shared.places.fetch_sub(1, Ordering::Relaxed);
+        }
         let subscriptions = std::mem::take(&mut session.subscriptions);
         for (place, one) in subscriptions.iter().filter(|(_, one)| !one.leaving) {
             let subscriber = self.subscriber(id, place);

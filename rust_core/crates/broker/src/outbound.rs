@@ -2,17 +2,16 @@
 //! WebSocket.
 
 use protocol::nats::encode;
-use protocol::ws::{OpCode, close, frame};
+use protocol::ws::{Batch, OpCode, close, frame};
 use reactor::{Conn, Output};
 
 use crate::mail::Message;
 use crate::session::{Flags, Session};
-use crate::subscriptions::Place;
 
 /// Appends `len` bytes of the NATS stream, which `encode` writes.
 #[inline]
 pub(crate) fn append(
-    framing: &mut Option<protocol::ws::Batch>,
+    framing: &mut Option<Batch>,
     output: &mut Output,
     len: usize,
     encode: impl FnOnce(&mut Vec<u8>),
@@ -30,39 +29,38 @@ pub(crate) fn append(
 
 /// Completes the open frame.
 #[inline]
-pub(crate) fn seal_frame(framing: &mut Option<protocol::ws::Batch>, output: &mut Output) {
+pub(crate) fn seal_frame(framing: &mut Option<Batch>, output: &mut Output) {
     if let Some(batch) = framing {
         batch.seal(output.tail(), None);
     }
 }
 
-/// Appends a message for the subscription at `place`, which must exist.
+/// Appends a message for the subscription `sid` of a client that asked for `flags`.
 #[inline]
-pub(crate) fn append_message(conn: &mut Conn<Session>, place: Place, message: &Message<'_>) {
-    let Conn {
-        session, output, ..
-    } = conn;
-    let Some(subscription) = session.subscriptions.value(place) else {
-        return;
-    };
+pub(crate) fn append_message(
+    framing: &mut Option<Batch>,
+    output: &mut Output,
+    flags: Flags,
+    sid: &[u8],
+    message: &Message<'_>,
+) {
     let Message {
         subject,
         reply,
         headers,
         payload,
     } = *message;
-    let sid = subscription.sid();
     match headers {
-        Some(headers) if session.flags.has(Flags::HEADERS) => {
+        Some(headers) if flags.has(Flags::HEADERS) => {
             let len = encode::hmsg_len(subject, sid, reply, headers, payload);
-            append(&mut session.framing, output, len, |out| {
+            append(framing, output, len, |out| {
                 encode::encode_hmsg(out, subject, sid, reply, headers, payload);
             });
         }
         // A receiver that does not know headers gets the message without them.
         _ => {
             let len = encode::msg_len(subject, sid, reply, payload);
-            append(&mut session.framing, output, len, |out| {
+            append(framing, output, len, |out| {
                 encode::encode_msg(out, subject, sid, reply, payload);
             });
         }
@@ -87,9 +85,19 @@ pub(crate) fn append_bytes(conn: &mut Conn<Session>, bytes: &[u8]) {
 /// Appends an answer that keeps its place among `PONG` and `+OK`: after everything that was routed
 /// before an `UNSUB` that precedes it.
 pub(crate) fn append_reply(conn: &mut Conn<Session>, bytes: &[u8]) {
-    match &mut conn.session.held {
-        Some(held) => held.replies.extend_from_slice(bytes),
+    let held = conn.session.held.as_mut();
+    match held.and_then(|held| held.batches.back_mut()) {
+        Some(batch) => batch.replies.extend_from_slice(bytes),
         None => append_bytes(conn, bytes),
+    }
+}
+
+/// Appends the replies that are held back, for a connection that ends.
+pub(crate) fn append_held(conn: &mut Conn<Session>) {
+    if let Some(held) = conn.session.held.take() {
+        for batch in &held.batches {
+            append_bytes(conn, &batch.replies);
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -24,6 +24,16 @@ use crate::shard::Shard;
 /// Descriptors of a shard's table that are not connections: standard streams, listeners, the
 /// backend's own and wake-ups.
 const RESERVED_DESCRIPTORS: u64 = 64;
+
+/// Most shards that may be set.
+pub(crate) const MAX_SHARDS: usize = 1024;
+
+/// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
+/// as they arrive and never gathered, so that a generous limit costs nothing.
+const MAX_GATHERED: usize = 64 << 20;
+
+/// Bytes that a shard receives or appends in one turn before it writes.
+const TURN_BUDGET: usize = 4 << 20;
 
 /// SO_REUSEPORT spreads a million connections over dozens of listeners within a few percent: a
 /// shard's table must have room for more than its share.
@@ -65,10 +75,14 @@ pub(crate) struct Shared {
     pub(crate) routing: SharedRouter<Subscriber>,
     pub(crate) limits: Limits,
     pub(crate) info: Info,
-    /// Largest WebSocket message in bytes: clients may gather many operations in one.
+    /// Largest WebSocket message in bytes.
     pub(crate) max_ws_message: u32,
-    /// Clients connected now.
-    pub(crate) clients: AtomicUsize,
+    /// Connections of the clients' listeners that are open now.
+    pub(crate) open: AtomicUsize,
+    /// Places of `max_connections` that are taken.
+    pub(crate) places: AtomicUsize,
+    /// What waits in each shard's mailbox.
+    pub(crate) weights: Box<[Weight]>,
     pub(crate) next_cid: AtomicU64,
     pub(crate) published: Box<[Published]>,
     pub(crate) started: Instant,
@@ -78,6 +92,29 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn totals(&self) -> Totals {
         Totals::sum(self.published.iter())
+    }
+}
+
+/// The deliveries that wait in one shard's mailbox, in bytes of output that they will become.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Weight(AtomicUsize);
+
+impl Weight {
+    /// Above this publishers to the shard are stalled.
+    const HIGH: usize = 32 << 20;
+
+    /// Whether it is too high now.
+    pub(crate) fn add(&self, weight: usize) -> bool {
+        self.0.fetch_add(weight, Ordering::Relaxed) + weight > Self::HIGH
+    }
+
+    pub(crate) fn subtract(&self, weight: usize) {
+        self.0.fetch_sub(weight, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > Self::HIGH
     }
 }
 
@@ -111,7 +148,8 @@ impl Broker {
     pub fn start(config: &Config) -> Result<Self, StartError> {
         let addresses = config.addresses().map_err(StartError::Config)?;
         let driver = config.driver().map_err(StartError::Config)?;
-        let (shards, max_connections) = size(config).map_err(StartError::Config)?;
+        let own_tables = fdtable::can_isolate();
+        let (shards, max_connections) = size(config, own_tables).map_err(StartError::Config)?;
         let reservations = addresses
             .into_iter()
             .map(|(key, address)| match Reservation::new(address) {
@@ -131,8 +169,10 @@ impl Broker {
             routing: SharedRouter::new(),
             limits: config.limits(max_connections),
             info: Info::new(config, &addresses, seed),
-            max_ws_message: (8 * config.max_payload).clamp(1 << 20, 64 << 20) as u32,
-            clients: AtomicUsize::new(0),
+            max_ws_message: (MAX_GATHERED + config.max_payload + config.max_control_line) as u32,
+            open: AtomicUsize::new(0),
+            places: AtomicUsize::new(0),
+            weights: (0..shards).map(|_| Weight::default()).collect(),
             next_cid: AtomicU64::new(1),
             published: (0..shards).map(|_| Published::new()).collect(),
             started: Instant::now(),
@@ -152,7 +192,7 @@ impl Broker {
             addresses,
             threads: Mutex::new(threads),
         };
-        broker.spawn_all(shards, driver, &tell_ended)?;
+        broker.spawn_all(shards, driver, own_tables, &tell_ended)?;
         Ok(broker)
     }
 
@@ -213,6 +253,7 @@ impl Broker {
         &self,
         shards: usize,
         driver: DriverKind,
+        own_table: bool,
         tell_ended: &SyncSender<Result<(), String>>,
     ) -> Result<(), StartError> {
         let (report, reports) = sync_channel(shards);
@@ -224,6 +265,9 @@ impl Broker {
                 mailboxes: mailboxes.clone(),
                 listeners,
                 driver,
+                own_table,
+                // A receiver that keeps up must not exceed its limit within one turn.
+                turn_budget: TURN_BUDGET.min(self.shared.limits.max_pending / 4),
             };
             let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes);
             let (report, tell_ended) = (report.clone(), tell_ended.clone());
@@ -237,8 +281,13 @@ impl Broker {
         }
         drop(report);
         for _ in 0..shards {
-            if let Ok(Report::Failed(error)) = reports.recv() {
-                return Err(StartError::Io(error));
+            match reports.recv() {
+                Ok(Report::Opened) => {}
+                Ok(Report::Failed(error)) => return Err(StartError::Io(error)),
+                Err(_) => {
+                    let error = io::Error::other("a shard ended before it was ready");
+                    return Err(StartError::Io(error));
+                }
             }
         }
         Ok(())
@@ -299,46 +348,108 @@ fn run_shard(
 }
 
 /// Number of shards, and of clients that they may hold.
-fn size(config: &Config) -> Result<(usize, usize), ConfigError> {
+fn size(config: &Config, own_tables: bool) -> Result<(usize, usize), ConfigError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let limit = fdtable::limit();
-    let room = limit.saturating_sub(RESERVED_DESCRIPTORS) as usize;
-    let share = |shards: usize| {
-        (room as f64 * shards as f64 / if shards > 1 { IMBALANCE } else { 1.0 }) as usize
+    let capacity = Capacity {
+        limit: fdtable::limit(),
+        own_tables,
     };
-    let unusable = |key, what| Err(ConfigError { key, what });
-    if room == 0 {
-        let what = format!("the limit of {limit} open files leaves none for connections");
-        return unusable("max_connections", what);
-    }
+    let unusable = |what| {
+        Err(ConfigError {
+            key: "max_connections",
+            what,
+        })
+    };
+    let limit = capacity.limit;
     match (config.shards, config.max_connections) {
-        (Auto::Auto, Auto::Auto) => Ok((cores, share(cores))),
-        (Auto::Value(shards), Auto::Auto) => Ok((shards, share(shards))),
-        (Auto::Auto, Auto::Value(wanted)) => {
-            let needed = (1..=1024).find(|shards| share(*shards) >= wanted);
-            match needed {
-                Some(needed) => Ok((cores.max(needed), wanted)),
-                None => unusable(
-                    "max_connections",
-                    format!(
-                        "at most {} are possible with {limit} open files a shard",
-                        share(1024)
-                    ),
-                ),
+        (shards, Auto::Auto) => {
+            let shards = match shards {
+                Auto::Auto => cores,
+                Auto::Value(shards) => shards,
+            };
+            match capacity.of(shards) {
+                0 => unusable(format!(
+                    "the limit of {limit} open files leaves none for clients of {shards} shards"
+                )),
+                clients => Ok((shards, clients)),
             }
         }
-        (Auto::Value(shards), Auto::Value(wanted)) if share(shards) < wanted => {
-            let needed = (1..=1024)
-                .find(|shards| share(*shards) >= wanted)
-                .unwrap_or(1024);
-            unusable(
-                "max_connections",
-                format!(
-                    "{wanted} need {needed} shards at the limit of {limit} open files a shard, \
-                     and {shards} are set: raise shards or the limit (ulimit -n)"
-                ),
-            )
+        (Auto::Auto, Auto::Value(wanted)) => match capacity.shards_for(cores, wanted) {
+            Some(shards) => Ok((shards, wanted)),
+            None => unusable(format!(
+                "{wanted} are more than the limit of {limit} open files allows, at most {}: raise \
+                 the limit (ulimit -n)",
+                (cores..=MAX_SHARDS)
+                    .map(|n| capacity.of(n))
+                    .max()
+                    .unwrap_or(0)
+            )),
+        },
+        (Auto::Value(shards), Auto::Value(wanted)) => {
+            if capacity.of(shards) >= wanted {
+                return Ok((shards, wanted));
+            }
+            let enough = match capacity.shards_for(1, wanted) {
+                Some(needed) => format!("set shards to {needed} or raise the limit (ulimit -n)"),
+                None => "raise the limit (ulimit -n)".into(),
+            };
+            unusable(format!(
+                "{wanted} are more than {shards} shards can hold at the limit of {limit} open \
+                 files, {}: {enough}",
+                capacity.of(shards)
+            ))
         }
-        (Auto::Value(shards), Auto::Value(wanted)) => Ok((shards, wanted)),
+    }
+}
+
+/// How many clients the limit of open files allows.
+struct Capacity {
+    limit: u64,
+    /// Whether the limit holds for each shard, rather than for all.
+    own_tables: bool,
+}
+
+impl Capacity {
+    /// What `shards` shards can hold.
+    fn of(&self, shards: usize) -> usize {
+        // Each table holds every shard's wake-up descriptor.
+        let taken = RESERVED_DESCRIPTORS + shards as u64;
+        let room = self.limit.min(1 << 32).saturating_sub(taken) as f64;
+        let tables = if self.own_tables { shards } else { 1 };
+        let imbalance = if tables > 1 { IMBALANCE } else { 1.0 };
+        (room * tables as f64 / imbalance) as usize
+    }
+
+    /// The fewest shards, at least `least`, that can hold `clients`.
+    fn shards_for(&self, least: usize, clients: usize) -> Option<usize> {
+        (least..=MAX_SHARDS).find(|shards| self.of(*shards) >= clients)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_clients_need_more_shards_where_each_has_a_table() {
+        let capacity = Capacity {
+            limit: 20_000,
+            own_tables: true,
+        };
+        assert_eq!(capacity.of(1), 19_935);
+        assert_eq!(capacity.shards_for(2, 15_000), Some(2));
+        let million = capacity.shards_for(2, 1_000_016).expect("enough");
+        assert!((50..60).contains(&million), "{million}");
+        let shared = Capacity {
+            limit: 20_000,
+            own_tables: false,
+        };
+        assert!(shared.of(8) < shared.of(1));
+        assert_eq!(shared.shards_for(1, 20_000), None);
+        let none = Capacity {
+            limit: 60,
+            own_tables: true,
+        };
+        assert_eq!(none.of(1), 0);
     }
 }

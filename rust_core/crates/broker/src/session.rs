@@ -1,12 +1,13 @@
 //! The state of one connection.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use protocol::nats::{ConnectOptions, FromClient, Parser};
 use protocol::ws::{Batch, Decoder};
 
 use crate::counters::Reason;
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{Place, Subscriptions};
 use crate::websocket::Echo;
 
 /// How received bytes are read. Authentication and TLS belong before it, compression inside
@@ -68,13 +69,32 @@ impl Flags {
     }
 }
 
-/// Replies that must not overtake messages still under way from other shards.
+/// Replies that must not overtake messages still under way from other shards: in the order of the
+/// batches of `UNSUB`s that they follow.
 #[derive(Default)]
 pub(crate) struct Held {
-    /// Barriers that have not come back.
-    pub(crate) barriers: u32,
-    /// `PONG` and `+OK` in their order.
+    pub(crate) batches: VecDeque<Batched>,
+    /// The first batch's ticket; they are consecutive.
+    pub(crate) first_ticket: u32,
+}
+
+/// Subscriptions that left together, and the replies after them.
+#[derive(Default)]
+pub(crate) struct Batched {
+    pub(crate) places: Vec<Place>,
+    /// Shards whose mail has not arrived; 0 before the barrier is sent.
+    pub(crate) waiting: u32,
+    pub(crate) is_sent: bool,
+    /// `PONG`, `+OK` and `-ERR` in their order.
     pub(crate) replies: Vec<u8>,
+}
+
+/// Received bytes that wait for the next turn, because this one has spent its budget.
+pub(crate) struct Deferred {
+    /// Of the NATS stream.
+    pub(crate) plain: Vec<u8>,
+    /// Behind these: frames as received.
+    pub(crate) frames: Vec<u8>,
 }
 
 /// One connection.
@@ -87,6 +107,7 @@ pub(crate) struct Session {
     pub(crate) framing: Option<Batch>,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) held: Option<Box<Held>>,
+    pub(crate) deferred: Option<Box<Deferred>>,
     /// Why the connection ends, once that is decided.
     pub(crate) ended: Option<Reason>,
     pub(crate) flags: Flags,
@@ -96,6 +117,10 @@ pub(crate) struct Session {
     pub(crate) is_active: bool,
     /// Counted among the clients.
     pub(crate) is_client: bool,
+    /// Has one of the places that `max_connections` limits.
+    pub(crate) has_place: bool,
+    /// A write timer is set.
+    pub(crate) has_deadline: bool,
     /// Not read from, because a receiver of its messages has fallen behind.
     pub(crate) is_stalled: bool,
     /// The output's progress when the write deadline was set.
@@ -112,10 +137,13 @@ impl Session {
             framing: None,
             subscriptions: Subscriptions::default(),
             held: None,
+            deferred: None,
             ended: None,
             flags: Flags::TELNET,
             pings_out: 0,
             is_active: false,
+            has_place: false,
+            has_deadline: false,
             is_stalled: false,
             taken_mark: 0,
         }
@@ -129,7 +157,7 @@ mod tests {
     #[test]
     fn a_session_stays_small() {
         // A million of them: see docs/architecture.md on memory.
-        assert!(size_of::<Session>() <= 288, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 296, "{}", size_of::<Session>());
     }
 
     #[test]

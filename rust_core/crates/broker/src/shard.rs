@@ -1,11 +1,12 @@
 //! One shard: the reactor's handler, with its turns, timers, mail and lame duck mode.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use protocol::nats::{Parser, encode, error};
+use protocol::nats::{FromClient, Parser, encode, error};
 use protocol::ws::close;
 use reactor::{Closed, Conn, ConnId, Handler, Mailboxes, Origin};
 use router::{Matches, Rng};
@@ -13,9 +14,10 @@ use router::{Matches, Rng};
 use crate::counters::{Counter, Counts, Reason};
 use crate::http;
 use crate::mail::{Barrier, Mail, Subscriber};
+use crate::nats::Read;
 use crate::outbound;
 use crate::server::{ListenerKind, Shared};
-use crate::session::{Flags, Session, Transport};
+use crate::session::{Deferred, Flags, Session, Transport};
 
 /// The reactor's side of a shard.
 pub(crate) type Io = reactor::Io<Shard>;
@@ -47,11 +49,19 @@ pub(crate) struct Shard {
     pub(crate) remote: Vec<Vec<Subscriber>>,
     /// The connection whose operations are being read; `None` once it has ended.
     pub(crate) reading: Option<ConnId>,
+    /// Whether the connection being read has `UNSUB`s whose barrier is not sent.
+    pub(crate) has_open_batch: bool,
+    /// The publisher of another shard that was stalled last in this turn.
+    pub(crate) stalled_elsewhere: Option<(u16, ConnId)>,
+    /// Connections with received bytes that wait for a turn with budget.
+    deferred: VecDeque<ConnId>,
     listeners: Vec<ListenerKind>,
     mailboxes: Mailboxes<Mail>,
     /// Barriers for shards that have ended, to be counted as passed.
     returned: Vec<Barrier>,
     draining: Option<Draining>,
+    /// This shard's connections of clients.
+    open: usize,
 }
 
 #[derive(Default)]
@@ -74,10 +84,14 @@ impl Shard {
             rng: Rng::new(shared.seed ^ index as u64),
             remote: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
             reading: None,
+            has_open_batch: false,
+            stalled_elsewhere: None,
+            deferred: VecDeque::new(),
             listeners,
             mailboxes,
             returned: Vec::new(),
             draining: None,
+            open: 0,
             shared,
         }
     }
@@ -102,6 +116,7 @@ impl Shard {
             return;
         }
         conn.session.ended = Some(reason);
+        outbound::append_held(conn);
         if let Some(text) = error {
             self.counts.add(Counter::Errors, 1);
             outbound::append_error(conn, text);
@@ -135,8 +150,89 @@ impl Shard {
         }
     }
 
-    pub(crate) fn is_over_limit(&self) -> bool {
-        self.shared.clients.load(Ordering::Relaxed) > self.shared.limits.max_connections
+    /// Gives the client one of the places that `max_connections` limits, or ends it.
+    pub(crate) fn take_place(&mut self, io: &mut Io, id: ConnId) -> bool {
+        if self.shared.places.fetch_add(1, Ordering::Relaxed) < self.shared.limits.max_connections
+            && let Some(conn) = io.conn_mut(id)
+        {
+            conn.session.has_place = true;
+            return true;
+        }
+        self.shared.places.fetch_sub(1, Ordering::Relaxed);
+        let text = error::MAX_CONNECTIONS_EXCEEDED;
+        self.end(io, id, Reason::TooManyConnections, Some(text));
+        false
+    }
+
+    /// Keeps received bytes for a turn with budget.
+    pub(crate) fn defer(&mut self, io: &mut Io, id: ConnId, plain: &[u8], frames: &[u8]) {
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
+        conn.session.deferred = Some(Box::new(Deferred {
+            plain: plain.to_vec(),
+            frames: frames.to_vec(),
+        }));
+        io.set_reading(id, false);
+        self.deferred.push_back(id);
+    }
+
+    /// Reads what was kept, as far as this turn's budget goes.
+    fn receive_deferred(&mut self, io: &mut Io) {
+        while !io.is_spent()
+            && let Some(id) = self.deferred.pop_front()
+        {
+            let Some(conn) = io.conn_mut(id) else {
+                continue;
+            };
+            let Some(Deferred { plain, mut frames }) =
+                conn.session.deferred.take().map(|deferred| *deferred)
+            else {
+                continue;
+            };
+            let transport = std::mem::replace(&mut conn.session.transport, Transport::Busy);
+            let transport = match transport {
+                Transport::Tcp(parser) => self.receive_tcp(io, id, parser, &plain),
+                Transport::WebSocket(mut decoder, mut parser) => {
+                    let goes_on = match self.receive_nats(io, id, &mut parser, &plain) {
+                        Read::All => {
+                            self.receive_websocket(io, id, &mut decoder, &mut parser, &mut frames)
+                        }
+                        Read::Left(left) => {
+                            self.defer(io, id, left, &frames);
+                            true
+                        }
+                        Read::Ended => false,
+                    };
+                    goes_on.then_some(Transport::WebSocket(decoder, parser))
+                }
+                other => Some(other),
+            };
+            if let (Some(transport), Some(conn)) = (transport, io.conn_mut(id)) {
+                conn.session.transport = transport;
+                if conn.session.deferred.is_none() && !conn.session.is_stalled {
+                    io.set_reading(id, true);
+                }
+            }
+        }
+        if !self.deferred.is_empty() {
+            io.wake_at(io.now());
+        }
+    }
+
+    fn receive_tcp(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        mut parser: Parser<FromClient>,
+        input: &[u8],
+    ) -> Option<Transport> {
+        match self.receive_nats(io, id, &mut parser, input) {
+            Read::All => {}
+            Read::Left(plain) => self.defer(io, id, plain, &[]),
+            Read::Ended => return None,
+        }
+        Some(Transport::Tcp(parser))
     }
 
     pub(crate) fn publish_counts(&mut self, io: &Io) {
@@ -170,15 +266,18 @@ impl Shard {
 
     /// A blocked client must have taken something since the deadline was set.
     fn handle_write_timer(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.conn_mut(id) else { return };
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
+        conn.session.has_deadline = false;
         if !conn.is_blocked() {
             return;
         }
         if conn.taken == conn.session.taken_mark {
             self.end_slow_consumer(io, id);
-            return;
+        } else {
+            self.on_blocked(io, id);
         }
-        self.on_blocked(io, id);
     }
 
     fn handle_handshake_timer(&mut self, io: &mut Io, id: ConnId) {
@@ -191,7 +290,14 @@ impl Shard {
                 }
                 self.end(io, id, Reason::HandshakeTimeout, None);
             }
-            Transport::Monitor(_) => self.end(io, id, Reason::HandshakeTimeout, None),
+            // Between requests it may be idle for one interval, inside a request not at all.
+            Transport::Monitor(ref head) => {
+                if head.is_empty() && std::mem::take(&mut conn.session.is_active) {
+                    io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.handshake_timeout);
+                } else {
+                    self.end(io, id, Reason::HandshakeTimeout, None);
+                }
+            }
             _ => {}
         }
     }
@@ -203,12 +309,20 @@ impl Shard {
             return;
         }
         self.draining = Some(Draining::default());
-        io.close_listeners();
+        let for_clients = |kind: &ListenerKind| *kind != ListenerKind::Monitor;
+        for (listener, _) in self
+            .listeners
+            .iter()
+            .enumerate()
+            .filter(|(_, kind)| for_clients(kind))
+        {
+            io.close_listener(listener);
+        }
         for id in io.ids().collect::<Vec<_>>() {
             let Some(conn) = io.conn(id) else { continue };
             let session = &conn.session;
             match session.transport {
-                Transport::Http(_) | Transport::Monitor(_) => {
+                Transport::Http(_) => {
                     self.end(io, id, Reason::Shutdown, None);
                 }
                 _ if session.flags.has(Flags::ASYNC_INFO) && session.flags.has(Flags::GREETED) => {
@@ -229,6 +343,15 @@ impl Shard {
         );
     }
 
+    /// The monitor answers until all shards have drained.
+    fn is_drained(&self) -> bool {
+        if self.listeners.contains(&ListenerKind::Monitor) {
+            self.shared.open.load(Ordering::Relaxed) == 0
+        } else {
+            self.open == 0
+        }
+    }
+
     fn handle_lame_duck_timer(&mut self, io: &mut Io) {
         let Some(draining) = &mut self.draining else {
             return;
@@ -239,9 +362,8 @@ impl Shard {
             draining.per_step = io.connections().div_ceil(steps).max(1);
         }
         let per_step = draining.per_step;
-        let open = io
-            .ids()
-            .filter(|id| io.conn(*id).is_some_and(Conn::is_open));
+        let is_open = |conn: &Conn<Session>| conn.is_open() && conn.session.is_client;
+        let open = io.ids().filter(|id| io.conn(*id).is_some_and(is_open));
         for id in open.take(per_step).collect::<Vec<_>>() {
             self.end(io, id, Reason::Shutdown, None);
         }
@@ -267,18 +389,12 @@ impl Handler for Shard {
         let Some(conn) = io.conn_mut(id) else { return };
         if conn.session.is_client {
             self.counts.add(Counter::ConnectionsOpened, 1);
-            self.shared.clients.fetch_add(1, Ordering::Relaxed);
+            self.open += 1;
+            self.shared.open.fetch_add(1, Ordering::Relaxed);
         }
         if !matches!(conn.session.transport, Transport::Tcp(_)) {
             io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.handshake_timeout);
-        } else if self.is_over_limit() {
-            self.end(
-                io,
-                id,
-                Reason::TooManyConnections,
-                Some(error::MAX_CONNECTIONS_EXCEEDED),
-            );
-        } else {
+        } else if self.take_place(io, id) {
             self.greet(io, id);
         }
     }
@@ -287,10 +403,7 @@ impl Handler for Shard {
         let Some(conn) = io.conn_mut(id) else { return };
         conn.session.is_active = true;
         let transport = match std::mem::replace(&mut conn.session.transport, Transport::Busy) {
-            Transport::Tcp(mut parser) => {
-                let goes_on = self.receive_nats(io, id, &mut parser, bytes);
-                goes_on.then_some(Transport::Tcp(parser))
-            }
+            Transport::Tcp(parser) => self.receive_tcp(io, id, parser, bytes),
             Transport::WebSocket(mut decoder, mut parser) => {
                 let goes_on = self.receive_websocket(io, id, &mut decoder, &mut parser, bytes);
                 goes_on.then_some(Transport::WebSocket(decoder, parser))
@@ -309,7 +422,10 @@ impl Handler for Shard {
     }
 
     fn on_blocked(&mut self, io: &mut Io, id: ConnId) {
-        if let Some(conn) = io.conn_mut(id) {
+        if let Some(conn) = io.conn_mut(id)
+            && !conn.session.has_deadline
+        {
+            conn.session.has_deadline = true;
             conn.session.taken_mark = conn.taken;
             io.set_timer(id, Timer::WRITE, self.shared.limits.write_deadline);
         }
@@ -343,7 +459,8 @@ impl Handler for Shard {
         if session.is_client {
             self.counts.add(Counter::ConnectionsClosed, 1);
             self.counts.add_closed(reason);
-            self.shared.clients.fetch_sub(1, Ordering::Relaxed);
+            self.open -= 1;
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -352,12 +469,7 @@ impl Handler for Shard {
             Timer::PING => self.handle_ping_timer(io, id),
             Timer::WRITE => self.handle_write_timer(io, id),
             Timer::HANDSHAKE => self.handle_handshake_timer(io, id),
-            Timer::RESUME => {
-                if let Some(conn) = io.conn_mut(id) {
-                    conn.session.is_stalled = false;
-                    io.set_reading(id, true);
-                }
-            }
+            Timer::RESUME => self.handle_resume_timer(io, id),
             Timer::LAME_DUCK => self.handle_lame_duck_timer(io),
             _ => {}
         }
@@ -369,12 +481,11 @@ impl Handler for Shard {
                 parcel,
                 receivers,
                 publisher,
-            } => {
-                self.deliver_parcel(io, &parcel, &receivers, publisher);
-            }
+                weight,
+            } => self.deliver_parcel(io, &parcel, &receivers, publisher, weight),
             Mail::Stall(id) => self.stall(io, (self.index, id)),
             Mail::Barrier(barrier) => {
-                io.mail(usize::from(barrier.subscriber.shard), Mail::Passed(barrier));
+                io.mail(usize::from(barrier.shard), Mail::Passed(barrier));
             }
             Mail::Passed(barrier) => self.handle_passed(io, barrier),
             Mail::Drain => self.begin_draining(io),
@@ -384,30 +495,38 @@ impl Handler for Shard {
 
     fn on_undelivered(&mut self, mail: Mail) {
         match mail {
-            Mail::Deliver { receivers, .. } => {
+            Mail::Deliver {
+                receivers, weight, ..
+            } => {
+                if let Some(to) = receivers.as_slice().first() {
+                    self.shared.weights[usize::from(to.shard)].subtract(weight);
+                }
                 let count = receivers.as_slice().len() as u64;
                 self.counts.add(Counter::DroppedShutdown, count);
             }
-            Mail::Barrier(barrier) if barrier.subscriber.shard == self.index => {
+            Mail::Barrier(barrier) if barrier.shard == self.index => {
                 self.returned.push(barrier);
             }
             Mail::Barrier(barrier) => {
                 // If that shard has ended, too, nobody waits.
-                let shard = usize::from(barrier.subscriber.shard);
+                let shard = usize::from(barrier.shard);
                 drop(self.mailboxes.post(shard, Mail::Passed(barrier)));
             }
             Mail::Passed(_) | Mail::Stall(_) | Mail::Drain | Mail::Stop => {}
         }
     }
 
-    fn on_turn_end(&mut self, _: &mut Io) {}
+    fn on_turn_end(&mut self, io: &mut Io) {
+        self.stalled_elsewhere = None;
+        self.receive_deferred(io);
+    }
 
     fn on_written(&mut self, io: &mut Io) {
         for barrier in std::mem::take(&mut self.returned) {
             self.handle_passed(io, barrier);
         }
         self.publish_counts(io);
-        if self.draining.is_some() && io.connections() == 0 {
+        if self.draining.is_some() && self.is_drained() {
             io.stop();
         }
     }

@@ -5,6 +5,7 @@ use protocol::ws::{Decoder, Event, Kind, OpCode, Role, frame};
 use reactor::ConnId;
 
 use crate::counters::Reason;
+use crate::nats::Read;
 use crate::outbound;
 use crate::session::Transport;
 use crate::shard::{Io, Shard};
@@ -40,8 +41,13 @@ impl Shard {
         loop {
             match decoder.next(&mut input) {
                 Ok(Some(Event::Data { bytes, .. })) => {
-                    if !self.receive_nats(io, id, parser, bytes) {
-                        return false;
+                    match self.receive_nats(io, id, parser, bytes) {
+                        Read::All => {}
+                        Read::Left(plain) => {
+                            self.defer(io, id, plain, input);
+                            return true;
+                        }
+                        Read::Ended => return false,
                     }
                 }
                 Ok(Some(event)) => {
