@@ -20,7 +20,7 @@ SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -ty
 # The same environment that maturin gives cargo, so that nothing is built twice.
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
-.PHONY: help setup build format lint test test-rust test-python fuzz clean
+.PHONY: help setup build format lint test test-rust test-python fuzz bench clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ fuzz: ## each fuzz target for FUZZ_SECONDS, on stable Rust
 			|| { cat artifacts/log; exit 1; }; \
 		echo "$$target: $$(tail -n 1 artifacts/log)"; \
 	done
+
+bench: setup $(INSTALLED) ## the recorded benchmark, on two cores with nothing else running; writes to docs/benchmarks
+	$(BIN)/python benchmarks/run.py
 
 clean: ## remove everything that was built or fetched
 	rm -rf .venv .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \

@@ -46,6 +46,12 @@ CASES = [
 ]
 
 
+COLUMNS = [
+    "server", "transport", "planned/s", "achieved/s", "mean ms", "p99 ms", "max ms", "timed out, errors",
+    "server CPU us/request", "load CPU us/request", "bytes/connection", "connections/s",
+]  # fmt: skip
+
+
 def main() -> None:
     """Runs every case once a round, then writes the record."""
     arguments = parse_arguments()
@@ -149,18 +155,20 @@ def render(results: dict[Case, list[Result]], peer: str | None) -> str:
     """The record as Markdown."""
     environment = next(iter(results.values()))[0]["environment"]
     rounds = len(next(iter(results.values())))
+    conditions = (
+        f"Medians of {rounds} rounds, the cases in turn within each round. Server pinned to core {SERVER_CPU}, "
+        f"providers and requestor to core {LOAD_CPU}; loopback; 32-byte requests, 256-byte replies, 16 "
+        "providers, open loop, latency from the planned send time. Made by `make bench`."
+    )
     lines = [
         f"# Autocomplete workload, {USERS:,} users, {datetime.now(UTC):%Y-%m-%d}",
         "",
-        f"Medians of {rounds} rounds, the cases in turn within each round. Server pinned to core {SERVER_CPU}, "
-        f"providers and requestor to core {LOAD_CPU}; loopback; 32-byte requests, 256-byte replies, 16 "
-        "providers, open loop, latency from the planned send time. Made by `make bench`.",
+        conditions,
         "",
         "Machine: " + ", ".join(f"{key} {value}" for key, value in facts(environment, peer)) + ".",
         "",
-        "| server | transport | planned/s | achieved/s | mean ms | p99 ms | max ms | timed out, errors "
-        "| server CPU us/request | load CPU us/request | bytes/connection | connections/s |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| " + " | ".join(COLUMNS) + " |",
+        "|---" * len(COLUMNS) + "|",
     ]
     for case, runs in results.items():
         figures = [
@@ -185,7 +193,8 @@ def facts(environment: dict[str, Any], peer: str | None) -> Iterator[tuple[str, 
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             yield key, value
     if peer:
-        yield "peer", subprocess.run([peer, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        version = subprocess.run([peer, "--version"], capture_output=True, text=True, check=True)
+        yield "peer", version.stdout.strip()
 
 
 def median(runs: list[Result], *path: str) -> float:
