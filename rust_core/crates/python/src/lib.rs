@@ -1,6 +1,7 @@
 //! `subjectbus._core`: the broker and the load engine for Python. Translation only, no logic.
 
 mod broker;
+mod loadgen;
 
 use pyo3::prelude::*;
 
@@ -11,6 +12,7 @@ mod _core {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        broker::register(module)
+        broker::register(module)?;
+        loadgen::register(module)
     }
 }

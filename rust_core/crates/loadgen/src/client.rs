@@ -1,0 +1,397 @@
+//! The reactor's handler of both engines: establishes and keeps connections, and hands what they
+//! receive to a [`Workload`].
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use protocol::ws::close;
+use reactor::{Closed, Conn, ConnId, Handler, Io, Origin, Output};
+
+use crate::dialer::{Attempt, Dialer, MAX_ATTEMPTS};
+use crate::link::{Endpoint, Event, Link, LinkError, Message};
+use crate::outbox::Outbox;
+use crate::rng::Rng;
+use crate::shared::{Gauges, Shared, publish};
+use crate::subject::Subject;
+
+/// Time from the start of a connection to its confirmed subscription.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMER: u8 = 1;
+
+/// Loopback connections from one source address at most; the ephemeral ports of one are fewer than
+/// 28,233 by default.
+const CONNECTIONS_PER_SOURCE: u32 = 20_000;
+
+/// One connection. A process has a million of them.
+pub(crate) struct Session {
+    pub(crate) link: Link,
+    attempt: Attempt,
+    /// Why the connection is being closed by this side.
+    failure: Option<Box<LinkError>>,
+}
+
+/// What the owner tells a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Mail {
+    /// Begin to send at this time.
+    Start(Instant),
+    /// Send no more.
+    Stop,
+    /// The connect phase has failed elsewhere: begin no more connections.
+    Halt,
+    /// Close every connection and end.
+    Close,
+}
+
+/// A connection to append to.
+pub(crate) struct Writer<'a> {
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) output: &'a mut Output,
+    pub(crate) keys: &'a mut Rng,
+}
+
+/// What an engine does on its connections. Members are its users or providers, counted from 0
+/// within the thread.
+pub(crate) trait Workload: Sized + Send + 'static {
+    /// Whether messages are answered on the connection that they arrive on.
+    const ANSWERS: bool;
+
+    /// The number that stands in a member's subject.
+    fn number(&self, member: u32) -> u32;
+
+    /// The subject that a member subscribes to.
+    fn subject(number: u32) -> Subject;
+
+    /// A connection is ready.
+    fn handle_ready(&mut self, member: u32, id: ConnId);
+
+    /// A connection that was ready is gone. Returns whether it is to be established again.
+    fn handle_lost(&mut self, member: u32) -> bool;
+
+    /// Bytes have arrived; what they hold is handed out next.
+    fn handle_slice(&mut self);
+
+    /// A message has arrived. `writer` is there when the workload [answers](Self::ANSWERS).
+    fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>);
+
+    /// Begin to send at `at`.
+    fn handle_start(&mut self, at: Instant);
+
+    /// Send no more.
+    fn handle_stop(&mut self);
+
+    /// Everything that arrived in this turn has been handed out.
+    fn poll_turn(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, gauges: &Gauges);
+
+    /// This turn's output was written; the kernel has taken `items` items since the beginning.
+    fn handle_written(&mut self, items: u64, gauges: &Gauges);
+}
+
+/// One thread of an engine.
+pub(crate) struct Client<W> {
+    endpoint: Arc<Endpoint>,
+    shared: Arc<Shared>,
+    thread: usize,
+    workload: W,
+    dialer: Dialer,
+    /// For masking keys, handshake keys and pauses.
+    keys: Rng,
+    connect_failures: u64,
+    disconnected: u64,
+    server_errors: u64,
+    is_closing: bool,
+}
+
+impl<W: Workload> Client<W> {
+    pub(crate) fn new(
+        endpoint: Arc<Endpoint>,
+        shared: Arc<Shared>,
+        thread: usize,
+        workload: W,
+        dialer: Dialer,
+    ) -> Self {
+        Self {
+            endpoint,
+            shared,
+            thread,
+            workload,
+            dialer,
+            keys: Rng::from_entropy(),
+            connect_failures: 0,
+            disconnected: 0,
+            server_errors: 0,
+            is_closing: false,
+        }
+    }
+
+    fn dial(&mut self, io: &mut Io<Self>) {
+        let now = Instant::now();
+        while let Some(attempt) = self.dialer.poll(now) {
+            let Endpoint { target, .. } = &*self.endpoint;
+            let link = Link::new(target.transport, &mut self.keys);
+            let source = source(target.address, self.workload.number(attempt.member));
+            let id = io.connect(
+                target.address,
+                source,
+                Session {
+                    link,
+                    attempt,
+                    failure: None,
+                },
+            );
+            io.set_timer(id, HANDSHAKE_TIMER, HANDSHAKE_TIMEOUT);
+        }
+        if let Some(at) = self.dialer.wakes_at() {
+            io.wake_at(at);
+        }
+    }
+
+    /// Appends what a connection owes.
+    fn answer(&mut self, io: &mut Io<Self>, id: ConnId) {
+        let Some(conn) = io.writer(id) else { return };
+        let subject = W::subject(self.workload.number(conn.session.attempt.member));
+        let (link, output) = (&mut conn.session.link, &mut conn.output);
+        if let Err(error) = link.answer(&self.endpoint, &subject, output, &mut self.keys) {
+            self.give_up(io, id, error);
+        }
+    }
+
+    /// Closes a connection that is of no use any more.
+    fn give_up(&mut self, io: &mut Io<Self>, id: ConnId, error: LinkError) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        let (code, is_ready) = (error.close_code(), conn.session.link.is_ready());
+        conn.session.failure.get_or_insert(Box::new(error));
+        if is_ready {
+            self.close(io, id, code);
+            io.close(id);
+        } else {
+            io.abort(id);
+        }
+    }
+
+    fn close(&mut self, io: &mut Io<Self>, id: ConnId, code: u16) {
+        if let Some(conn) = io.writer(id) {
+            conn.session
+                .link
+                .close(&mut conn.output, &mut self.keys, code);
+        }
+    }
+
+    /// Plans the next attempt, or fails the connect phase.
+    fn handle_failed_attempt(&mut self, io: &mut Io<Self>, attempt: Attempt, error: &LinkError) {
+        self.connect_failures += 1;
+        let gauges = &self.shared.gauges[self.thread];
+        publish(&gauges.connect_failures, self.connect_failures);
+        let is_last = attempt.failed + 1 >= MAX_ATTEMPTS || error.is_permanent();
+        if self.shared.connected().is_none() && is_last {
+            let Shared { target, wanted, .. } = &*self.shared;
+            let ready = self.shared.ready();
+            let times = attempt.failed + 1;
+            let plural = if times == 1 { "" } else { "s" };
+            self.shared.fail(format!(
+                "{target}: {ready} of {wanted} connections established, then one failed after \
+                 {times} attempt{plural}: {error}"
+            ));
+            for thread in 0..io.shards() {
+                io.mail(thread, Mail::Halt);
+            }
+        } else if self.shared.error().is_none() {
+            let attempt = Attempt {
+                failed: attempt.failed.min(MAX_ATTEMPTS),
+                ..attempt
+            };
+            self.dialer.retry(attempt, io.now(), &mut self.keys);
+        }
+    }
+
+    /// Says farewell on every connection and ends.
+    fn end(&mut self, io: &mut Io<Self>) {
+        self.is_closing = true;
+        self.dialer.halt();
+        let ids: Vec<ConnId> = io.ids().collect();
+        for id in ids {
+            self.close(io, id, close::NORMAL);
+        }
+        io.stop();
+    }
+}
+
+impl<W: Workload> Handler for Client<W> {
+    type Session = Session;
+    type Mail = Mail;
+
+    fn accept(&mut self, _: usize, _: SocketAddr) -> Option<Session> {
+        None
+    }
+
+    fn on_open(&mut self, io: &mut Io<Self>, id: ConnId, _: Origin) {
+        if io.conn(id).is_some_and(|conn| conn.session.link.owes()) {
+            self.answer(io, id);
+        }
+    }
+
+    fn on_received(&mut self, io: &mut Io<Self>, id: ConnId, bytes: &mut [u8]) {
+        self.workload.handle_slice();
+        let conn = if W::ANSWERS {
+            io.writer(id)
+        } else {
+            io.conn_mut(id)
+        };
+        let Some(conn) = conn else { return };
+        let (session, output) = (&mut conn.session, &mut conn.output);
+        let (member, was_ready) = (session.attempt.member, session.link.is_ready());
+        let (workload, keys) = (&mut self.workload, &mut self.keys);
+        let (shared, errors) = (&self.shared, &mut self.server_errors);
+        let outcome = session
+            .link
+            .receive(&self.endpoint, bytes, |event, outbox| match event {
+                Event::Message(message) => {
+                    let writer = Writer {
+                        outbox,
+                        output: &mut *output,
+                        keys: &mut *keys,
+                    };
+                    workload.handle_message(member, &message, W::ANSWERS.then_some(writer));
+                }
+                Event::Error(text) => {
+                    *errors += 1;
+                    shared.note_server_error(text);
+                }
+            });
+        let (owes, is_ready) = (session.link.owes(), session.link.is_ready());
+        if is_ready && !was_ready {
+            self.dialer.settle();
+            self.shared.add_ready();
+            self.workload.handle_ready(member, id);
+        }
+        if owes {
+            self.answer(io, id);
+        }
+        if let Err(error) = outcome {
+            self.give_up(io, id, error);
+        }
+    }
+
+    fn on_blocked(&mut self, _: &mut Io<Self>, _: ConnId) {}
+
+    #[inline]
+    fn before_write(&mut self, conn: &mut Conn<Session>) {
+        conn.session
+            .link
+            .outbox
+            .seal(&mut conn.output, &mut self.keys);
+    }
+
+    fn on_closed(
+        &mut self,
+        io: &mut Io<Self>,
+        _: ConnId,
+        session: Session,
+        why: Closed,
+        _unsent: u64,
+    ) {
+        let mut attempt = session.attempt;
+        let error = session
+            .failure
+            .map_or(LinkError::Closed(why), |failure| *failure);
+        let was_ready = session.link.is_ready();
+        let mut is_wanted = true;
+        if was_ready {
+            self.shared.remove_ready();
+            is_wanted = self.workload.handle_lost(attempt.member);
+        } else {
+            self.dialer.settle();
+        }
+        if self.is_closing || why == Closed::Shutdown {
+            return;
+        }
+        // Before all are connected a loss counts as a failed attempt: a server that accepts and drops
+        // must not keep the connect phase going for ever.
+        if was_ready && self.shared.connected().is_some() {
+            self.disconnected += 1;
+            publish(
+                &self.shared.gauges[self.thread].disconnected,
+                self.disconnected,
+            );
+            attempt.failed = 0;
+            if is_wanted {
+                self.dialer.retry(attempt, io.now(), &mut self.keys);
+            }
+        } else if is_wanted {
+            self.handle_failed_attempt(io, attempt, &error);
+        }
+    }
+
+    fn on_timer(&mut self, io: &mut Io<Self>, id: ConnId, _: u8) {
+        if io
+            .conn(id)
+            .is_some_and(|conn| !conn.session.link.is_ready())
+        {
+            self.give_up(io, id, LinkError::TimedOut);
+        }
+    }
+
+    fn on_mail(&mut self, io: &mut Io<Self>, mail: Mail) {
+        match mail {
+            Mail::Start(at) => self.workload.handle_start(at),
+            Mail::Stop => self.workload.handle_stop(),
+            Mail::Halt => self.dialer.halt(),
+            Mail::Close => self.end(io),
+        }
+    }
+
+    fn on_undelivered(&mut self, _: Mail) {}
+
+    fn on_turn_end(&mut self, io: &mut Io<Self>) {
+        if !self.is_closing {
+            self.dial(io);
+            self.workload
+                .poll_turn(io, &mut self.keys, &self.shared.gauges[self.thread]);
+        }
+    }
+
+    fn on_written(&mut self, io: &mut Io<Self>) {
+        let gauges = &self.shared.gauges[self.thread];
+        publish(&gauges.server_errors, self.server_errors);
+        self.workload.handle_written(io.sent.items, gauges);
+    }
+}
+
+/// The local address to connect from: one address has too few ports for all connections to one
+/// server, but every address of 127.0.0.0/8 is local. `None` leaves the choice to the kernel.
+fn source(to: SocketAddr, number: u32) -> Option<IpAddr> {
+    let block = number / CONNECTIONS_PER_SOURCE;
+    let most = u32::from(Ipv4Addr::new(0, 255, 255, 254)) - 1;
+    match to.ip() {
+        IpAddr::V4(ip) if ip.is_loopback() && block > 0 => {
+            let first = u32::from(Ipv4Addr::LOCALHOST);
+            Some(Ipv4Addr::from(first + block % most).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_session_is_small() {
+        assert!(size_of::<Session>() <= 112, "{}", size_of::<Session>());
+    }
+
+    #[test]
+    fn loopback_connections_are_spread_over_source_addresses() {
+        let local: SocketAddr = "127.0.0.1:4222".parse().unwrap();
+        let text = |number| source(local, number).map(|ip| ip.to_string());
+        assert_eq!(text(0), None);
+        assert_eq!(text(19_999), None);
+        assert_eq!(text(20_000).as_deref(), Some("127.0.0.2"));
+        assert_eq!(text(1_000_000).as_deref(), Some("127.0.0.51"));
+        assert!(source(local, u32::MAX).unwrap().is_loopback());
+        assert_eq!(source("192.0.2.1:1".parse().unwrap(), 1_000_000), None);
+        assert_eq!(source("[::1]:1".parse().unwrap(), 1_000_000), None);
+    }
+}

@@ -1,0 +1,198 @@
+//! The threads of an engine: started together, told together, joined together.
+
+use std::any::Any;
+use std::fmt;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use reactor::{DriverKind, Mailboxes, MailboxesBuilder, Shard, ShardSpec, fdtable};
+
+use crate::client::{Client, Mail, Workload};
+use crate::config::Target;
+use crate::dialer::Dialer;
+use crate::link::Endpoint;
+use crate::report::Phase;
+use crate::shared::Shared;
+
+/// Bytes of one turn after which everything is written.
+const TURN_BUDGET: usize = 4 << 20;
+
+/// Descriptors of a thread that are not connections.
+const OTHER_DESCRIPTORS: u64 = 32;
+/// Why an engine did not do what it was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineError {
+    /// Not in this phase: the call, the phase, and the engine's error where it failed.
+    State {
+        /// What was asked for.
+        call: &'static str,
+        /// The phase that the engine is in.
+        phase: Phase,
+        /// Why it failed, if it did.
+        error: Option<String>,
+    },
+    /// RLIMIT_NOFILE is too low.
+    Descriptors {
+        /// What one thread needs.
+        needed: u64,
+        /// What one thread may have.
+        allowed: u64,
+    },
+    /// The operating system refused a thread or a wake-up descriptor.
+    System(String),
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State { call, phase, error } => {
+                write!(f, "{call}: not possible in phase {phase:?}")?;
+                error
+                    .as_ref()
+                    .map_or(Ok(()), |error| write!(f, ": {error}"))
+            }
+            Self::Descriptors { needed, allowed } => write!(
+                f,
+                "each thread needs {needed} descriptors and RLIMIT_NOFILE allows {allowed}: raise \
+                 the limit or use more threads"
+            ),
+            Self::System(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+/// The part of `total` that thread `thread` of `threads` takes: where it begins and how much it is.
+pub(crate) fn share(total: u32, threads: u32, thread: u32) -> (u32, u32) {
+    let (each, more) = (total / threads, total % threads);
+    (
+        thread * each + thread.min(more),
+        each + u32::from(thread < more),
+    )
+}
+
+/// The running threads of an engine.
+pub(crate) struct Crew {
+    pub(crate) shared: Arc<Shared>,
+    mailboxes: Mailboxes<Mail>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Crew {
+    /// Starts one thread for each workload with its dialer.
+    pub(crate) fn spawn<W: Workload>(
+        shared: Arc<Shared>,
+        target: &Target,
+        max_payload: usize,
+        workloads: Vec<(W, Dialer)>,
+    ) -> Result<Self, EngineError> {
+        let threads = workloads.len() as u32;
+        let needed = u64::from(share(shared.wanted, threads, 0).1) + OTHER_DESCRIPTORS;
+        let allowed = fdtable::limit();
+        if needed > allowed {
+            return Err(EngineError::Descriptors { needed, allowed });
+        }
+        let endpoint = Arc::new(Endpoint::new(target.clone(), max_payload));
+        let mailboxes = MailboxesBuilder::build(workloads.len())
+            .map_err(|error| EngineError::System(format!("mailbox: {error}")))?;
+        let mut crew = Self {
+            shared,
+            mailboxes,
+            threads: Vec::new(),
+        };
+        for (index, (workload, dialer)) in workloads.into_iter().enumerate() {
+            let shared = Arc::clone(&crew.shared);
+            let client = Client::new(
+                Arc::clone(&endpoint),
+                Arc::clone(&shared),
+                index,
+                workload,
+                dialer,
+            );
+            let spec = ShardSpec {
+                index,
+                mailboxes: crew.mailboxes.clone(),
+                listeners: Vec::new(),
+                driver: DriverKind::Auto,
+                own_table: fdtable::can_isolate(),
+                turn_budget: TURN_BUDGET,
+            };
+            let spawned = std::thread::Builder::new()
+                .name(format!("loadgen-{index}"))
+                .spawn(move || run_thread(spec, client, &shared));
+            match spawned {
+                Ok(thread) => crew.threads.push(thread),
+                Err(error) => {
+                    crew.join();
+                    return Err(EngineError::System(format!("thread: {error}")));
+                }
+            }
+        }
+        Ok(crew)
+    }
+
+    pub(crate) fn post(&self, mail: Mail) {
+        for thread in 0..self.threads.len() {
+            // A thread that has ended wants no mail.
+            let _ = self.mailboxes.post(thread, mail);
+        }
+    }
+
+    pub(crate) fn join(&mut self) {
+        self.post(Mail::Close);
+        for thread in self.threads.drain(..) {
+            // Its panic, if any, was caught and is the engine's error.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_thread<W: Workload>(spec: ShardSpec<Mail>, mut client: Client<W>, shared: &Shared) {
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        // The default of 50 us would make every request that is waited for late by as much. Where it
+        // cannot be set, the measured lag shows it.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let mut shard = Shard::open(spec)?;
+        // The first turn begins the connections; nothing else would begin it.
+        shard.io().wake_at(Instant::now());
+        shard.run(&mut client)
+    }));
+    match outcome {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => shared.fail(format!("load engine thread: {error}")),
+        Err(panic) => shared.fail(format!(
+            "load engine thread panicked: {}",
+            panic_text(&*panic)
+        )),
+    }
+    shared.end_thread();
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_the_whole_without_overlap() {
+        for (total, threads) in [(1, 1), (10, 3), (16, 16), (1_000_016, 7)] {
+            let mut next = 0;
+            for thread in 0..threads {
+                let (first, count) = share(total, threads, thread);
+                assert_eq!(first, next);
+                assert!((total / threads..=total / threads + 1).contains(&count));
+                next += count;
+            }
+            assert_eq!(next, total);
+        }
+    }
+}

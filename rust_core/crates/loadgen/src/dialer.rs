@@ -1,0 +1,194 @@
+//! Who is to be connected when: first attempts in order, failed ones again after a pause, and never
+//! more at once, or faster, than allowed.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use crate::rng::Rng;
+
+/// Attempts for one connection before the connect phase has failed.
+pub(crate) const MAX_ATTEMPTS: u8 = 10;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// How much of a paced start may be caught up with at once after a delay.
+const CATCH_UP: Duration = Duration::from_millis(20);
+
+/// A connection to be begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Attempt {
+    /// Whose connection, counted from 0 within the thread.
+    pub(crate) member: u32,
+    /// How many attempts have failed before.
+    pub(crate) failed: u8,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Dialer {
+    fresh: Range<u32>,
+    again: BinaryHeap<Reverse<(Instant, Attempt)>>,
+    in_flight: u32,
+    max_in_flight: u32,
+    /// Time between two attempts; zero for no pacing.
+    gap: Duration,
+    next: Instant,
+}
+
+impl Dialer {
+    /// For `members` connections, at most `max_in_flight` at once and `rate` a second; a rate of 0
+    /// is no limit.
+    pub(crate) fn new(members: u32, max_in_flight: u32, rate: f64) -> Self {
+        let gap = if rate > 0.0 {
+            Duration::from_secs_f64(rate.recip())
+        } else {
+            Duration::ZERO
+        };
+        Self {
+            fresh: 0..members,
+            again: BinaryHeap::new(),
+            in_flight: 0,
+            max_in_flight,
+            gap,
+            next: Instant::now(),
+        }
+    }
+
+    /// A connection to be begun at `now`.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<Attempt> {
+        if self.in_flight >= self.max_in_flight || self.next > now {
+            return None;
+        }
+        let attempt = match self.again.peek() {
+            Some(Reverse((at, attempt))) if *at <= now => {
+                let attempt = *attempt;
+                self.again.pop();
+                attempt
+            }
+            _ => Attempt {
+                member: self.fresh.next()?,
+                failed: 0,
+            },
+        };
+        self.in_flight += 1;
+        if !self.gap.is_zero() {
+            let earliest = now.checked_sub(CATCH_UP).unwrap_or(now);
+            self.next = self.next.max(earliest) + self.gap;
+        }
+        Some(attempt)
+    }
+
+    /// When [`poll`](Self::poll) may next have something that no other event brings forward.
+    pub(crate) fn wakes_at(&self) -> Option<Instant> {
+        if self.in_flight >= self.max_in_flight {
+            return None;
+        }
+        if !self.fresh.is_empty() {
+            return Some(self.next);
+        }
+        self.again.peek().map(|Reverse((at, _))| self.next.max(*at))
+    }
+
+    /// An attempt has ended, one way or the other.
+    pub(crate) fn settle(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Plans the attempt after one that failed at `now`: the pauses double up to a limit, and differ,
+    /// so that connections refused together do not come back together.
+    pub(crate) fn retry(&mut self, attempt: Attempt, now: Instant, rng: &mut Rng) {
+        let doubled = FIRST_PAUSE.saturating_mul(1 << attempt.failed.min(16));
+        let pause = doubled
+            .min(LONGEST_PAUSE)
+            .mul_f64(0.5 + 0.5 * rng.fraction());
+        let failed = attempt.failed.saturating_add(1);
+        self.again
+            .push(Reverse((now + pause, Attempt { failed, ..attempt })));
+    }
+
+    /// Begins nothing more.
+    pub(crate) fn halt(&mut self) {
+        self.fresh = 0..0;
+        self.again.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn no_more_at_once_than_allowed() {
+        let mut dialer = Dialer::new(5, 2, 0.0);
+        let now = Instant::now();
+        assert_eq!(
+            dialer.poll(now),
+            Some(Attempt {
+                member: 0,
+                failed: 0
+            })
+        );
+        assert_eq!(
+            dialer.poll(now),
+            Some(Attempt {
+                member: 1,
+                failed: 0
+            })
+        );
+        assert_eq!((dialer.poll(now), dialer.wakes_at()), (None, None));
+        dialer.settle();
+        assert!(dialer.wakes_at().unwrap() <= now);
+        assert_eq!(
+            dialer.poll(now),
+            Some(Attempt {
+                member: 2,
+                failed: 0
+            })
+        );
+        assert_eq!(dialer.poll(now), None);
+        dialer.halt();
+        dialer.settle();
+        assert_eq!((dialer.poll(now), dialer.wakes_at()), (None, None));
+    }
+
+    #[test]
+    fn no_faster_than_allowed() {
+        let mut dialer = Dialer::new(1000, 1000, 100.0);
+        let start = dialer.next;
+        let mut begun = 0;
+        for ms in 0..1000 {
+            while dialer.poll(start + Duration::from_millis(ms)).is_some() {
+                begun += 1;
+            }
+        }
+        assert_eq!(begun, 100);
+        // A pause of ten seconds is not made up for.
+        let later = start + Duration::from_secs(11);
+        let burst = std::iter::from_fn(|| dialer.poll(later)).count();
+        assert!((1..=3).contains(&burst), "{burst}");
+    }
+
+    #[test]
+    fn failed_attempts_come_again_after_growing_pauses() {
+        let (mut dialer, mut rng) = (Dialer::new(1, 1, 0.0), Rng::new(1));
+        let mut now = Instant::now();
+        let mut attempt = dialer.poll(now).unwrap();
+        for failed in 1..=12u8 {
+            dialer.settle();
+            dialer.retry(attempt, now, &mut rng);
+            let longest = FIRST_PAUSE
+                .saturating_mul(1 << (failed - 1))
+                .min(LONGEST_PAUSE);
+            assert_eq!(dialer.poll(now), None);
+            assert_eq!(dialer.poll(now + longest.mul_f64(0.49)), None);
+            let at = dialer.wakes_at().unwrap();
+            assert!(at <= now + longest);
+            now = at;
+            attempt = dialer.poll(now).unwrap();
+            assert_eq!(attempt, Attempt { member: 0, failed });
+        }
+    }
+}

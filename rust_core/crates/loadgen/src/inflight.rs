@@ -1,0 +1,367 @@
+//! The requests of one thread that wait for their replies, and a memory of those that no longer do.
+//!
+//! Requests are numbered in the order in which they are sent. A ring of slots, indexed by the low
+//! bits of that number, holds what is known of the latest ones; a slot is reused only after its
+//! request has ended. Timeouts are found in order of sending, so each request is looked at once.
+
+use std::time::Duration;
+
+/// Requests that one thread can remember at most: 512 MiB of slots.
+pub(crate) const MAX_CAPACITY: usize = 1 << 24;
+
+const MIN_CAPACITY: usize = 1024;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Waiting,
+    /// Its reply came, or an error did.
+    Ended,
+    TimedOut,
+}
+
+/// One request; 32 bytes, because there is a slot for every request of the last `timeout_s`.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    /// When it was due, in nanoseconds since the start.
+    planned: u64,
+    /// When it was sent, in nanoseconds since the start.
+    sent: u64,
+    /// High bits of its number: how often the slot had been used before.
+    generation: u32,
+    user: u32,
+    /// How many numbers before it lies the same user's previous request; 0 when out of reach.
+    previous: u32,
+    provider: u16,
+    state: State,
+}
+
+const FREE: Slot = Slot {
+    planned: 0,
+    sent: 0,
+    generation: 0,
+    user: 0,
+    previous: 0,
+    provider: 0,
+    state: State::Free,
+};
+
+/// What a reply turns out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The first reply to a waiting request, which has ended now.
+    Awaited {
+        /// When the request was due, in nanoseconds since the start.
+        planned: u64,
+        /// When it was sent, in nanoseconds since the start.
+        sent: u64,
+    },
+    /// The request has ended before.
+    Duplicate,
+    /// The request has timed out before, or ended so long ago that it was forgotten.
+    Late,
+    /// No such request was sent by this user.
+    Unmatched,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Inflight {
+    slots: Box<[Slot]>,
+    /// For each user the number after that of their latest request; 0 for none.
+    latest: Box<[u64]>,
+    /// No request below this number waits.
+    oldest: u64,
+    /// Number of the next request.
+    next: u64,
+    waiting: u64,
+    timeout: u64,
+}
+
+impl Inflight {
+    /// For `rate` requests a second of `users` users.
+    pub(crate) fn new(rate: f64, timeout: Duration, users: u32) -> Self {
+        let wanted = (rate * (timeout.as_secs_f64() + 1.0)).ceil() as usize;
+        let capacity = wanted.clamp(MIN_CAPACITY, MAX_CAPACITY).next_power_of_two();
+        Self::with_capacity(capacity, timeout, users)
+    }
+
+    fn with_capacity(capacity: usize, timeout: Duration, users: u32) -> Self {
+        Self {
+            slots: vec![FREE; capacity].into_boxed_slice(),
+            latest: vec![0; users as usize].into_boxed_slice(),
+            oldest: 0,
+            next: 0,
+            waiting: 0,
+            timeout: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Requests that wait.
+    #[inline]
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting
+    }
+
+    /// The number that the next request gets.
+    #[inline]
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the next request would take the slot of one that waits.
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.next - self.oldest >= self.slots.len() as u64
+    }
+
+    /// Notes a request that was due at `planned` and is sent at `sent`, and returns its number.
+    /// Must not be called while [full](Self::is_full).
+    #[inline]
+    pub(crate) fn begin(&mut self, user: u32, provider: u16, planned: u64, sent: u64) -> u64 {
+        debug_assert!(!self.is_full());
+        let seq = self.next;
+        let mut previous = 0;
+        if let Some(latest) = self.latest.get_mut(user as usize) {
+            if *latest > 0 {
+                previous = u32::try_from(seq + 1 - *latest).unwrap_or(0);
+            }
+            *latest = seq + 1;
+        }
+        let (index, generation) = self.place(seq);
+        self.slots[index] = Slot {
+            planned,
+            sent,
+            generation,
+            user,
+            previous,
+            provider,
+            state: State::Waiting,
+        };
+        self.next += 1;
+        self.waiting += 1;
+        seq
+    }
+
+    /// What a reply to request `seq` that `user` received is; a waiting request has ended then.
+    #[inline]
+    pub(crate) fn end(&mut self, seq: u64, user: u32) -> Verdict {
+        if seq >= self.next {
+            return Verdict::Unmatched;
+        }
+        let (index, generation) = self.place(seq);
+        let slot = &mut self.slots[index];
+        if slot.generation != generation {
+            return Verdict::Late;
+        }
+        if slot.user != user {
+            return Verdict::Unmatched;
+        }
+        match slot.state {
+            State::Waiting => {
+                slot.state = State::Ended;
+                self.waiting -= 1;
+                Verdict::Awaited {
+                    planned: slot.planned,
+                    sent: slot.sent,
+                }
+            }
+            State::TimedOut => Verdict::Late,
+            State::Ended | State::Free => Verdict::Duplicate,
+        }
+    }
+
+    /// Ends the latest waiting request of `user`, to `provider` where that is known, and returns its
+    /// number. For answers that name no request; a server gives them at once, so it is the latest
+    /// that is meant.
+    pub(crate) fn end_latest(&mut self, user: u32, provider: Option<u16>) -> Option<u64> {
+        let mut seq = self.latest.get(user as usize)?.checked_sub(1)?;
+        while seq >= self.oldest {
+            let (index, _) = self.place(seq);
+            let slot = &mut self.slots[index];
+            let is_meant = provider.is_none_or(|provider| provider == slot.provider);
+            if slot.state == State::Waiting && is_meant {
+                slot.state = State::Ended;
+                self.waiting -= 1;
+                return Some(seq);
+            }
+            if slot.previous == 0 {
+                break;
+            }
+            seq = seq.checked_sub(slot.previous.into())?;
+        }
+        None
+    }
+
+    /// The next request that has waited for the timeout at `now`; it waits no longer.
+    #[inline]
+    pub(crate) fn expire(&mut self, now: u64) -> Option<u64> {
+        while self.oldest < self.next {
+            let seq = self.oldest;
+            let (index, _) = self.place(seq);
+            let slot = &mut self.slots[index];
+            if slot.state != State::Waiting {
+                self.oldest += 1;
+            } else if slot.sent.saturating_add(self.timeout) <= now {
+                slot.state = State::TimedOut;
+                self.oldest += 1;
+                self.waiting -= 1;
+                return Some(seq);
+            } else {
+                break;
+            }
+        }
+        None
+    }
+
+    /// When [`expire`](Self::expire) may next find one, in nanoseconds since the start.
+    #[inline]
+    pub(crate) fn expires_at(&self) -> Option<u64> {
+        let (index, _) = self.place(self.oldest);
+        (self.oldest < self.next).then(|| self.slots[index].sent.saturating_add(self.timeout))
+    }
+
+    /// Slot and generation of a request.
+    #[inline]
+    fn place(&self, seq: u64) -> (usize, u32) {
+        let capacity = self.slots.len() as u64;
+        // The capacity is a power of two of at most 24 bits, so both fit.
+        (
+            (seq & (capacity - 1)) as usize,
+            (seq >> capacity.trailing_zeros()) as u32,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const TIMEOUT: u64 = 1_000;
+
+    fn ring(capacity: usize, users: u32) -> Inflight {
+        Inflight::with_capacity(capacity, Duration::from_nanos(TIMEOUT), users)
+    }
+
+    #[test]
+    fn a_slot_is_small() {
+        assert_eq!(size_of::<Slot>(), 32);
+    }
+
+    #[test]
+    fn capacity_covers_the_timeout() {
+        let inflight = Inflight::new(10_000.0, Duration::from_secs(10), 1);
+        assert_eq!(inflight.slots.len(), 131_072);
+        assert_eq!(
+            Inflight::new(1.0, Duration::from_secs(1), 1).slots.len(),
+            MIN_CAPACITY
+        );
+    }
+
+    #[test]
+    fn every_verdict() {
+        let mut inflight = ring(4, 2);
+        let first = inflight.begin(0, 0, 10, 20);
+        let second = inflight.begin(1, 0, 30, 40);
+        assert_eq!((first, second, inflight.waiting()), (0, 1, 2));
+        assert_eq!(inflight.end(first, 1), Verdict::Unmatched);
+        assert_eq!(inflight.end(2, 0), Verdict::Unmatched);
+        assert_eq!(inflight.end(u64::MAX, 0), Verdict::Unmatched);
+        assert_eq!(
+            inflight.end(first, 0),
+            Verdict::Awaited {
+                planned: 10,
+                sent: 20
+            }
+        );
+        assert_eq!(inflight.end(first, 0), Verdict::Duplicate);
+        assert_eq!(inflight.expires_at(), Some(20 + TIMEOUT));
+        assert_eq!(inflight.expire(39 + TIMEOUT), None);
+        assert_eq!(inflight.expires_at(), Some(40 + TIMEOUT));
+        assert_eq!(inflight.expire(40 + TIMEOUT), Some(second));
+        assert_eq!(inflight.expire(u64::MAX), None);
+        assert_eq!(inflight.end(second, 1), Verdict::Late);
+        assert_eq!((inflight.waiting(), inflight.expires_at()), (0, None));
+    }
+
+    #[test]
+    fn wraps_around_and_forgets_only_what_has_ended() {
+        let mut inflight = ring(4, 1);
+        for seq in 0..4 {
+            assert_eq!(inflight.begin(0, 0, seq, seq), seq);
+        }
+        assert!(inflight.is_full());
+        assert!(matches!(inflight.end(1, 0), Verdict::Awaited { .. }));
+        assert_eq!(inflight.expire(5), None);
+        assert!(inflight.is_full(), "the oldest still waits");
+        assert!(matches!(inflight.end(0, 0), Verdict::Awaited { .. }));
+        assert_eq!(inflight.expire(5), None);
+        assert!(!inflight.is_full());
+        assert_eq!(inflight.begin(0, 0, 50, 60), 4);
+        assert_eq!(inflight.end(0, 0), Verdict::Late, "its slot was reused");
+        assert_eq!(
+            inflight.end(4, 0),
+            Verdict::Awaited {
+                planned: 50,
+                sent: 60
+            }
+        );
+    }
+
+    #[test]
+    fn an_answer_without_an_id_ends_the_latest_request_that_it_can_mean() {
+        let mut inflight = ring(8, 2);
+        inflight.begin(0, 1, 0, 0);
+        inflight.begin(1, 1, 0, 0);
+        inflight.begin(0, 2, 0, 0);
+        inflight.begin(0, 1, 0, 0);
+        inflight.begin(0, 3, 0, 0);
+        assert_eq!(inflight.end_latest(0, Some(1)), Some(3));
+        assert_eq!(inflight.end_latest(0, Some(1)), Some(0));
+        assert_eq!(inflight.end_latest(0, Some(1)), None);
+        assert_eq!(inflight.end_latest(0, None), Some(4));
+        assert_eq!(inflight.end_latest(0, None), Some(2));
+        assert_eq!(inflight.end_latest(0, None), None);
+        assert_eq!(inflight.end_latest(7, None), None);
+        assert_eq!(inflight.waiting(), 1);
+        assert_eq!(inflight.end(3, 0), Verdict::Duplicate);
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order, each request ends exactly once.
+        #[test]
+        fn every_request_ends_once(
+            steps in prop::collection::vec((0u8..4, 0u64..40, 0u32..3), 1..400),
+        ) {
+            let mut inflight = ring(16, 3);
+            let (mut now, mut ended) = (0, std::collections::HashSet::new());
+            for (what, number, user) in steps {
+                now += number * 5;
+                match what {
+                    0 => if !inflight.is_full() {
+                        inflight.begin(user, (number % 2) as u16, now, now);
+                    },
+                    1 => {
+                        let seq = inflight.next().saturating_sub(number);
+                        if let Verdict::Awaited { .. } = inflight.end(seq, user) {
+                            prop_assert!(ended.insert(seq));
+                        }
+                    }
+                    2 => if let Some(seq) = inflight.end_latest(user, Some((number % 2) as u16)) {
+                        prop_assert!(ended.insert(seq));
+                    },
+                    _ => while let Some(seq) = inflight.expire(now) {
+                        prop_assert!(ended.insert(seq));
+                    },
+                }
+                prop_assert_eq!(inflight.next() - ended.len() as u64, inflight.waiting());
+            }
+            while let Some(seq) = inflight.expire(u64::MAX) {
+                prop_assert!(ended.insert(seq));
+            }
+            prop_assert_eq!(inflight.next(), ended.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! The results of an engine as JSON, and the collector that puts a requestor's together.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::mpsc::Receiver;
+
+use serde::Serialize;
+
+use crate::recorder::{self, Interval, Summary};
+use crate::requestor::{Report, Spares};
+use crate::run::{Counts, Totals};
+use crate::shared::Shared;
+
+const NS_PER_S: f64 = 1e9;
+
+/// A requestor's result; `connections` is those that are still there. Counts are of the measured
+/// phase but for `unmatched`, `disconnected`, `connect_failures`, `server_errors` and `warmup`.
+#[derive(Serialize)]
+struct RequestorResult<'a> {
+    connect_s: f64,
+    connections: u32,
+    connect_failures: u64,
+    duration_s: f64,
+    sent: u64,
+    received: u64,
+    timed_out: u64,
+    errors: u64,
+    duplicates: u64,
+    late: u64,
+    corrupt: u64,
+    no_responders: u64,
+    unmatched: u64,
+    disconnected: u64,
+    server_errors: u64,
+    first_server_error: Option<&'a str>,
+    max_send_lag_ns: u64,
+    warmup: Warmup,
+    latency: Moments,
+    service: Moments,
+    intervals: &'a [IntervalRow],
+}
+
+#[derive(Serialize)]
+struct Warmup {
+    sent: u64,
+    received: u64,
+    timed_out: u64,
+    errors: u64,
+}
+
+/// Exact figures in nanoseconds, and the histogram.
+#[derive(Serialize)]
+struct Moments {
+    count: u64,
+    sum_ns: u128,
+    sum_sq_ns2: u128,
+    min_ns: u64,
+    max_ns: u64,
+    hdr: String,
+}
+
+impl From<&Summary> for Moments {
+    fn from(summary: &Summary) -> Self {
+        Self {
+            count: summary.count,
+            sum_ns: summary.sum,
+            sum_sq_ns2: summary.sum_of_squares,
+            min_ns: if summary.count == 0 { 0 } else { summary.min },
+            max_ns: summary.max,
+            hdr: recorder::encode(&summary.histogram),
+        }
+    }
+}
+
+/// Times are relative to the start of the measured phase.
+#[derive(Serialize)]
+struct IntervalRow {
+    start_s: f64,
+    end_s: f64,
+    sent: u64,
+    received: u64,
+    hdr: String,
+}
+
+impl From<&Interval> for IntervalRow {
+    fn from(interval: &Interval) -> Self {
+        Self {
+            start_s: f64::from(interval.index),
+            end_s: interval.end as f64 / NS_PER_S,
+            sent: interval.sent,
+            received: interval.latency.len(),
+            hdr: recorder::encode(&interval.latency),
+        }
+    }
+}
+
+/// Adds up what the threads of a requestor report.
+pub(crate) struct Collector {
+    threads: u32,
+    spares: Spares,
+    /// Intervals that some threads have reported, with how many.
+    open: BTreeMap<u32, (Interval, u32)>,
+    rows: Vec<IntervalRow>,
+    totals: Option<Box<Totals>>,
+    done: u32,
+}
+
+impl Collector {
+    pub(crate) fn new(threads: u32, spares: Spares) -> Self {
+        let (open, rows) = (BTreeMap::new(), Vec::new());
+        Self {
+            threads,
+            spares,
+            open,
+            rows,
+            totals: None,
+            done: 0,
+        }
+    }
+
+    /// Reads reports until every thread has ended; `result` is set once every thread is done.
+    pub(crate) fn run(
+        mut self,
+        reports: &Receiver<Report>,
+        shared: &Shared,
+        result: &OnceLock<String>,
+    ) {
+        while let Ok(report) = reports.recv() {
+            match report {
+                Report::Interval(interval) => self.add_interval(interval),
+                Report::Done(totals) => self.add_totals(totals),
+            }
+            if self.done == self.threads {
+                result.get_or_init(|| self.encode_result(shared));
+            }
+        }
+    }
+
+    fn add_interval(&mut self, interval: Interval) {
+        let index = interval.index;
+        let reported = match self.open.get_mut(&index) {
+            None => {
+                self.open.insert(index, (interval, 1));
+                1
+            }
+            Some((open, reported)) => {
+                open.end = open.end.max(interval.end);
+                open.sent += interval.sent;
+                open.latency
+                    .add(&interval.latency)
+                    .expect("all histograms have the same bounds");
+                self.spares.give(interval.latency);
+                *reported += 1;
+                *reported
+            }
+        };
+        if reported == self.threads {
+            self.close_interval(index);
+        }
+    }
+
+    /// Each thread reports its intervals in order, so they become complete in order, too.
+    fn close_interval(&mut self, index: u32) {
+        if let Some((interval, _)) = self.open.remove(&index) {
+            self.rows.push(IntervalRow::from(&interval));
+            self.spares.give(interval.latency);
+        }
+    }
+
+    fn add_totals(&mut self, totals: Box<Totals>) {
+        self.done += 1;
+        match &mut self.totals {
+            None => self.totals = Some(totals),
+            Some(sum) => sum.add(&totals),
+        }
+        if self.done == self.threads {
+            // Some threads may have had nothing to report after the end of the schedule.
+            while let Some((index, _)) = self.open.first_key_value() {
+                self.close_interval(*index);
+            }
+        }
+    }
+
+    fn encode_result(&self, shared: &Shared) -> String {
+        let Some(totals) = &self.totals else {
+            return String::new();
+        };
+        let connected = shared.connected().map(|at| at.duration_since(shared.began));
+        let Counts {
+            sent,
+            received,
+            timed_out,
+            errors,
+            duplicates,
+            late,
+            corrupt,
+            no_responders,
+        } = totals.measured;
+        let warmup = Warmup {
+            sent: totals.warmup.sent,
+            received: totals.warmup.received,
+            timed_out: totals.warmup.timed_out,
+            errors: totals.warmup.errors,
+        };
+        encode(&RequestorResult {
+            connect_s: connected.unwrap_or_default().as_secs_f64(),
+            connections: shared.ready(),
+            connect_failures: shared.total(|gauges| &gauges.connect_failures),
+            duration_s: totals.duration as f64 / NS_PER_S,
+            sent,
+            received,
+            timed_out,
+            errors,
+            duplicates,
+            late,
+            corrupt,
+            no_responders,
+            unmatched: totals.unmatched,
+            disconnected: shared.total(|gauges| &gauges.disconnected),
+            server_errors: shared.total(|gauges| &gauges.server_errors),
+            first_server_error: shared.server_error(),
+            max_send_lag_ns: totals.max_send_lag,
+            warmup,
+            latency: Moments::from(&totals.latency),
+            service: Moments::from(&totals.service),
+            intervals: &self.rows,
+        })
+    }
+}
+
+impl Totals {
+    fn add(&mut self, other: &Self) {
+        self.warmup.add(&other.warmup);
+        self.measured.add(&other.measured);
+        self.unmatched += other.unmatched;
+        self.max_send_lag = self.max_send_lag.max(other.max_send_lag);
+        self.duration = self.duration.max(other.duration);
+        self.latency.add(&other.latency);
+        self.service.add(&other.service);
+    }
+}
+
+/// A provider's result: connections at the end, requests received, replies that the kernel has
+/// taken, and messages that could not be answered for want of an id or a reply subject.
+#[derive(Serialize)]
+struct ProviderResult<'a> {
+    connections: u32,
+    received: u64,
+    sent: u64,
+    unanswerable: u64,
+    connect_failures: u64,
+    disconnected: u64,
+    server_errors: u64,
+    first_server_error: Option<&'a str>,
+}
+
+/// The result of providers of which `connections` were there at the end.
+pub(crate) fn encode_provider_result(shared: &Shared, connections: u32) -> String {
+    encode(&ProviderResult {
+        connections,
+        received: shared.total(|gauges| &gauges.received),
+        sent: shared.total(|gauges| &gauges.sent),
+        unanswerable: shared.total(|gauges| &gauges.unanswerable),
+        connect_failures: shared.total(|gauges| &gauges.connect_failures),
+        disconnected: shared.total(|gauges| &gauges.disconnected),
+        server_errors: shared.total(|gauges| &gauges.server_errors),
+        first_server_error: shared.server_error(),
+    })
+}
+
+/// Where an engine stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Not begun.
+    Idle,
+    /// Connections are being established.
+    Connecting,
+    /// All connections are ready.
+    Connected,
+    /// Requests are sent that are not measured.
+    Warmup,
+    /// Requests are sent and measured.
+    Measuring,
+    /// Nothing more is sent; replies are awaited.
+    Draining,
+    /// Everything has ended as it should; the result is there.
+    Done,
+    /// It cannot go on; the error says why.
+    Failed,
+}
+
+/// A requestor's progress. Counts include the warm-up; `mean_us` and `max_us` are of the replies of
+/// the last full second.
+#[derive(Serialize)]
+struct RequestorProgress<'a> {
+    phase: Phase,
+    error: Option<&'a str>,
+    elapsed_s: f64,
+    connections: u32,
+    connect_failures: u64,
+    sent: u64,
+    received: u64,
+    outstanding: u64,
+    timed_out: u64,
+    errors: u64,
+    mean_us: f64,
+    max_us: f64,
+}
+
+/// Progress of a requestor that has been in `phase` for `elapsed_s` seconds.
+pub(crate) fn encode_requestor_progress(
+    shared: Option<&Shared>,
+    phase: Phase,
+    elapsed_s: f64,
+) -> String {
+    let total = |counter: fn(&crate::shared::Gauges) -> &std::sync::atomic::AtomicU64| {
+        shared.map_or(0, |shared| shared.total(counter))
+    };
+    let count = total(|gauges| &gauges.second_count);
+    let max = shared.map_or(0, |shared| shared.most(|gauges| &gauges.second_max));
+    encode(&RequestorProgress {
+        phase,
+        error: shared.and_then(Shared::error),
+        elapsed_s,
+        connections: shared.map_or(0, Shared::ready),
+        connect_failures: total(|gauges| &gauges.connect_failures),
+        sent: total(|gauges| &gauges.sent),
+        received: total(|gauges| &gauges.received),
+        outstanding: total(|gauges| &gauges.outstanding),
+        timed_out: total(|gauges| &gauges.timed_out),
+        errors: total(|gauges| &gauges.errors),
+        mean_us: total(|gauges| &gauges.second_sum) as f64 / count.max(1) as f64 / 1e3,
+        max_us: max as f64 / 1e3,
+    })
+}
+
+#[derive(Serialize)]
+struct ProviderProgress<'a> {
+    phase: Phase,
+    error: Option<&'a str>,
+    elapsed_s: f64,
+    connections: u32,
+    connect_failures: u64,
+    received: u64,
+    sent: u64,
+}
+
+/// Progress of a provider that has been in `phase` for `elapsed_s` seconds.
+pub(crate) fn encode_provider_progress(
+    shared: Option<&Shared>,
+    phase: Phase,
+    elapsed_s: f64,
+) -> String {
+    encode(&ProviderProgress {
+        phase,
+        error: shared.and_then(Shared::error),
+        elapsed_s,
+        connections: shared.map_or(0, Shared::ready),
+        connect_failures: shared.map_or(0, |s| s.total(|gauges| &gauges.connect_failures)),
+        received: shared.map_or(0, |s| s.total(|gauges| &gauges.received)),
+        sent: shared.map_or(0, |s| s.total(|gauges| &gauges.sent)),
+    })
+}
+
+fn encode(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain structs serialise")
+}

@@ -1,0 +1,340 @@
+//! The books of one requestor thread, from the start to the end of the drain: what is due, what was
+//! sent, and what became of it. No I/O and no clock; times are nanoseconds since the start.
+//!
+//! Every request that was due ends as exactly one of received, timed out and error, whatever the
+//! server does, and however late the engine runs.
+
+use hdrhistogram::Histogram;
+use protocol::nats::Headers;
+
+use crate::config::RequestorConfig;
+use crate::inflight::{Inflight, Verdict};
+use crate::link::Message;
+use crate::payload::{self, Stream};
+use crate::recorder::{Interval, Recorder, Summary};
+use crate::rng::Rng;
+use crate::schedule::Schedule;
+use crate::subject::parse_provider;
+
+use std::time::Duration;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// Bits of an id below those that name the thread.
+const SEQ_BITS: u32 = 48;
+const NO_RESPONDERS: u16 = 503;
+
+/// What became of the requests of one phase: `sent == received + timed_out + errors` when all have
+/// ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Requests that were due, those without a connection to send them on included.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) timed_out: u64,
+    /// Corrupt replies, requests without a responder, and requests without a connection.
+    pub(crate) errors: u64,
+    /// Replies to requests that had been replied to.
+    pub(crate) duplicates: u64,
+    /// Replies to requests that had timed out.
+    pub(crate) late: u64,
+    pub(crate) corrupt: u64,
+    pub(crate) no_responders: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.timed_out += other.timed_out;
+        self.errors += other.errors;
+        self.duplicates += other.duplicates;
+        self.late += other.late;
+        self.corrupt += other.corrupt;
+        self.no_responders += other.no_responders;
+    }
+}
+
+/// The replies of the current second, for whoever watches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Second {
+    pub(crate) count: u64,
+    pub(crate) sum: u64,
+    pub(crate) max: u64,
+    end: u64,
+}
+
+/// Everything that a thread measured.
+#[derive(Debug)]
+pub(crate) struct Totals {
+    pub(crate) warmup: Counts,
+    pub(crate) measured: Counts,
+    /// Messages that are no reply to any request.
+    pub(crate) unmatched: u64,
+    /// How long after its planned time a measured request was sent at worst.
+    pub(crate) max_send_lag: u64,
+    /// Length of the measured phase, drain excluded: as planned, or until the last request was sent
+    /// where that was later.
+    pub(crate) duration: u64,
+    pub(crate) latency: Summary,
+    pub(crate) service: Summary,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Run {
+    schedule: Schedule,
+    inflight: Inflight,
+    recorder: Recorder,
+    warmup: Counts,
+    measured: Counts,
+    unmatched: u64,
+    /// Number of the first measured request that was sent.
+    first_measured: u64,
+    max_send_lag: u64,
+    last_sent: u64,
+    second: Second,
+    reply_bytes: usize,
+    thread: u64,
+}
+
+impl Run {
+    /// The share of `users` of all users' requests, for thread `thread`.
+    pub(crate) fn new(config: &RequestorConfig, thread: u32, users: u32) -> Self {
+        let rate = config.rate * f64::from(users) / f64::from(config.users);
+        let phase = f64::from(thread) / f64::from(config.threads);
+        let begin = Duration::from_secs_f64(config.warmup_s);
+        let end = begin + Duration::from_secs_f64(config.duration_s);
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let rng = Rng::new(config.seed ^ (u64::from(thread) << 32) ^ 1);
+        let timeout = Duration::from_secs_f64(config.timeout_s);
+        Self {
+            schedule: Schedule::new(config.arrivals, rate, phase, nanoseconds(end), rng),
+            inflight: Inflight::new(rate, timeout, users),
+            recorder: Recorder::new(nanoseconds(begin)),
+            warmup: Counts::default(),
+            measured: Counts::default(),
+            unmatched: 0,
+            first_measured: u64::MAX,
+            max_send_lag: 0,
+            last_sent: 0,
+            second: Second {
+                end: SECOND_NS,
+                ..Second::default()
+            },
+            reply_bytes: config.reply_bytes,
+            thread: u64::from(thread),
+        }
+    }
+
+    /// The planned time of a request that is due at `now`, and that must be begun or refused next.
+    #[inline]
+    pub(crate) fn poll_due(&mut self, now: u64) -> Option<u64> {
+        let due = self.schedule.peek()?;
+        if due > now || self.inflight.is_full() {
+            return None;
+        }
+        self.schedule.advance();
+        Some(due)
+    }
+
+    /// Notes a request that was due at `due` and is sent at `now`; returns the id that its payload
+    /// opens with.
+    #[inline]
+    pub(crate) fn begin(&mut self, user: u32, provider: u16, due: u64, now: u64) -> u64 {
+        if due >= self.recorder.begin() {
+            self.first_measured = self.first_measured.min(self.inflight.next());
+            self.max_send_lag = self.max_send_lag.max(now.saturating_sub(due));
+            self.recorder.record_sent();
+            self.measured.sent += 1;
+        } else {
+            self.warmup.sent += 1;
+        }
+        self.last_sent = now;
+        self.thread << SEQ_BITS | self.inflight.begin(user, provider, due, now)
+    }
+
+    /// Notes a request that was due at `due` and cannot be sent: its user has no connection.
+    pub(crate) fn refuse(&mut self, due: u64) {
+        let is_measured = due >= self.recorder.begin();
+        let counts = if is_measured {
+            &mut self.measured
+        } else {
+            &mut self.warmup
+        };
+        counts.sent += 1;
+        counts.errors += 1;
+        if is_measured {
+            self.recorder.record_sent();
+        }
+    }
+
+    /// Accounts for a message that `user` received at `now`.
+    #[inline]
+    pub(crate) fn handle_reply(&mut self, user: u32, message: &Message<'_>, now: u64) {
+        if let Some(headers) = message.headers
+            && message.payload.is_empty()
+        {
+            self.handle_status(user, headers);
+            return;
+        }
+        let Some(id) =
+            payload::parse_id(message.payload).filter(|id| id >> SEQ_BITS == self.thread)
+        else {
+            self.unmatched += 1;
+            return;
+        };
+        let seq = id & ((1 << SEQ_BITS) - 1);
+        match self.inflight.end(seq, user) {
+            Verdict::Awaited { planned, sent } => {
+                let is_intact =
+                    payload::is_intact(message.payload, Stream::Reply, self.reply_bytes);
+                let counts = self.counts(seq);
+                if !is_intact {
+                    counts.corrupt += 1;
+                    counts.errors += 1;
+                    return;
+                }
+                counts.received += 1;
+                if planned >= self.recorder.begin() {
+                    self.recorder.record(planned, sent, now);
+                }
+                let latency = now.saturating_sub(planned);
+                self.second.count += 1;
+                self.second.sum += latency;
+                self.second.max = self.second.max.max(latency);
+            }
+            Verdict::Duplicate => self.counts(seq).duplicates += 1,
+            Verdict::Late => self.counts(seq).late += 1,
+            Verdict::Unmatched => self.unmatched += 1,
+        }
+    }
+
+    /// A message without payload: 503 when nobody is subscribed to the request's subject.
+    #[cold]
+    fn handle_status(&mut self, user: u32, headers: &[u8]) {
+        let refused = Headers::parse(headers).ok().and_then(|headers| {
+            headers
+                .status()
+                .filter(|status| status.code == NO_RESPONDERS)?;
+            // nats-server names the subject since 2.12; the id is not given by any.
+            let provider = headers.value(b"Nats-Subject").and_then(parse_provider);
+            let provider = provider.and_then(|number| u16::try_from(number).ok());
+            self.inflight.end_latest(user, provider)
+        });
+        match refused {
+            Some(seq) => {
+                let counts = self.counts(seq);
+                counts.no_responders += 1;
+                counts.errors += 1;
+            }
+            None => self.unmatched += 1,
+        }
+    }
+
+    /// Ends the requests that have waited too long at `now`.
+    #[inline]
+    pub(crate) fn expire(&mut self, now: u64) {
+        while let Some(seq) = self.inflight.expire(now) {
+            self.counts(seq).timed_out += 1;
+        }
+    }
+
+    /// See [`Recorder::poll_interval`].
+    #[inline]
+    pub(crate) fn poll_interval(
+        &mut self,
+        now: u64,
+        spare: impl FnOnce() -> Histogram<u64>,
+    ) -> Option<Interval> {
+        self.recorder.poll_interval(now, spare)
+    }
+
+    /// The replies of the second that is over at `now`.
+    #[inline]
+    pub(crate) fn poll_second(&mut self, now: u64) -> Option<Second> {
+        if now < self.second.end {
+            return None;
+        }
+        let end = now - now % SECOND_NS + SECOND_NS;
+        Some(std::mem::replace(
+            &mut self.second,
+            Second {
+                end,
+                ..Second::default()
+            },
+        ))
+    }
+
+    /// Sends nothing from `now` on.
+    pub(crate) fn stop(&mut self, now: u64) {
+        self.schedule.stop(now);
+    }
+
+    /// Whether nothing is planned and nothing awaited any more at `now`.
+    #[inline]
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        now >= self.schedule.end() && !self.is_sending() && self.inflight.waiting() == 0
+    }
+
+    /// When something is to be done next, if nothing arrives before.
+    #[inline]
+    pub(crate) fn wakes_at(&self) -> u64 {
+        // While full, room comes only from what arrives or expires.
+        let due = self.schedule.peek().filter(|_| !self.inflight.is_full());
+        let end = due
+            .is_none()
+            .then(|| self.schedule.end())
+            .filter(|_| self.inflight.waiting() == 0);
+        [due, end, self.inflight.expires_at()]
+            .into_iter()
+            .flatten()
+            .fold(self.recorder.interval_end().min(self.second.end), u64::min)
+    }
+
+    /// Whether there are requests to come.
+    #[inline]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.schedule.peek().is_some()
+    }
+
+    /// Requests that wait for their replies.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.inflight.waiting()
+    }
+
+    /// What became of all requests so far.
+    pub(crate) fn so_far(&self) -> Counts {
+        let mut counts = self.warmup;
+        counts.add(&self.measured);
+        counts
+    }
+
+    /// Closes the books at `now`: the totals, and the last interval.
+    pub(crate) fn finish(self, now: u64) -> (Totals, Option<Interval>) {
+        let end = self.schedule.end().max(self.last_sent);
+        let duration = end.saturating_sub(self.recorder.begin());
+        let (latency, service, last) = self.recorder.finish(now);
+        let totals = Totals {
+            warmup: self.warmup,
+            measured: self.measured,
+            unmatched: self.unmatched,
+            max_send_lag: self.max_send_lag,
+            duration,
+            latency,
+            service,
+        };
+        (totals, last)
+    }
+
+    #[inline]
+    fn counts(&mut self, seq: u64) -> &mut Counts {
+        if seq >= self.first_measured {
+            &mut self.measured
+        } else {
+            &mut self.warmup
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+#![allow(clippy::unwrap_used)]
+//! The books, driven by hand: no server, no clock.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::recorder::histogram;
+
+const MS: u64 = 1_000_000;
+
+fn config(json: &str) -> RequestorConfig {
+    let base = r#""transport":"tcp","address":"127.0.0.1:1","users":4,"warmup_s":0.1,
+        "duration_s":0.2,"rate":100,"timeout_s":0.05,"reply_bytes":40"#;
+    RequestorConfig::from_json(&format!("{{{base}{json}}}")).unwrap()
+}
+
+fn run() -> Run {
+    Run::new(&config(""), 0, 4)
+}
+
+fn reply(id: u64) -> Vec<u8> {
+    let mut payload = vec![0; 40];
+    payload::fill(&mut payload, Stream::Reply, id);
+    payload
+}
+
+fn message(payload: &[u8]) -> Message<'_> {
+    Message {
+        reply: None,
+        headers: None,
+        payload,
+    }
+}
+
+#[test]
+fn warm_up_and_measured_requests_are_counted_apart() {
+    let mut run = run();
+    let mut now = 0;
+    while now < 300 * MS {
+        while let Some(due) = run.poll_due(now) {
+            let id = run.begin(2, 1, due, now);
+            run.handle_reply(2, &message(&reply(id)), now + 3 * MS);
+        }
+        now += MS;
+    }
+    assert!(run.is_over(now) && !run.is_sending());
+    let (totals, last) = run.finish(now);
+    let (warmup, measured) = (totals.warmup, totals.measured);
+    assert_eq!((warmup.sent, warmup.received), (10, 10));
+    assert_eq!((measured.sent, measured.received), (20, 20));
+    assert_eq!((totals.duration, totals.latency.count), (200 * MS, 20));
+    assert_eq!(totals.service.sum, 20 * 3 * u128::from(MS));
+    assert_eq!(last.unwrap().sent, 20);
+}
+
+#[test]
+fn a_late_engine_sends_late_and_says_so() {
+    let mut run = run();
+    let mut sent = Vec::new();
+    while let Some(due) = run.poll_due(400 * MS) {
+        sent.push((due, run.begin(0, 0, due, 400 * MS)));
+    }
+    assert_eq!(sent.len(), 30);
+    for (_, id) in &sent {
+        run.handle_reply(0, &message(&reply(*id)), 401 * MS);
+    }
+    let (totals, _) = run.finish(401 * MS);
+    assert_eq!((totals.max_send_lag, totals.duration), (300 * MS, 300 * MS));
+    assert_eq!((totals.latency.max, totals.service.max), (301 * MS, MS));
+    assert_eq!(totals.latency.min, 111 * MS);
+}
+
+#[test]
+fn every_outcome() {
+    let mut run = run();
+    let mut begin = |user, provider| run.begin(user, provider, 150 * MS, 150 * MS);
+    let [answered, corrupt, short, lost, foreign, refused] =
+        [(0, 0), (1, 0), (2, 0), (3, 0), (0, 0), (1, 5)]
+            .map(|(user, provider)| begin(user, provider));
+    let now = 160 * MS;
+    run.handle_reply(0, &message(&reply(answered)), now);
+    run.handle_reply(0, &message(&reply(answered)), now);
+    let mut broken = reply(corrupt);
+    broken[39] ^= 1;
+    run.handle_reply(1, &message(&broken), now);
+    run.handle_reply(2, &message(&reply(short)[..39]), now);
+    run.handle_reply(1, &message(&reply(foreign)), now);
+    run.handle_reply(0, &message(b"1234567"), now);
+    run.handle_reply(0, &message(&reply(answered ^ 1 << 50)), now);
+    let headers = Some(&b"NATS/1.0 503\r\nNats-Subject: /s/5\r\n\r\n"[..]);
+    let status = Message {
+        headers,
+        ..message(b"")
+    };
+    run.handle_reply(1, &status, now);
+    run.handle_reply(1, &status, now);
+    run.refuse(150 * MS);
+    run.expire(200 * MS);
+    run.handle_reply(3, &message(&reply(lost)), 201 * MS);
+    run.handle_reply(1, &message(&reply(refused)), 201 * MS);
+    let (totals, _) = run.finish(201 * MS);
+    let expected = Counts {
+        sent: 7,
+        received: 1,
+        timed_out: 2,
+        errors: 4,
+        duplicates: 2,
+        late: 1,
+        corrupt: 2,
+        no_responders: 1,
+    };
+    assert_eq!(totals.measured, expected);
+    assert_eq!(totals.unmatched, 4);
+    assert_eq!(totals.warmup, Counts::default());
+}
+
+#[test]
+fn answers_of_older_servers_name_no_subject() {
+    let mut run = run();
+    run.begin(1, 5, 0, 0);
+    for headers in [
+        &b"NATS/1.0 503\r\n\r\n"[..],
+        b"NATS/1.0 100 Idle\r\n\r\n",
+        b"junk",
+    ] {
+        let status = Message {
+            headers: Some(headers),
+            ..message(b"")
+        };
+        run.handle_reply(1, &status, 1);
+    }
+    assert_eq!((run.warmup.no_responders, run.unmatched), (1, 2));
+}
+
+#[test]
+fn stopping_drops_what_was_planned_and_waits_for_what_was_sent() {
+    let mut run = run();
+    let due = run.poll_due(0).unwrap();
+    let id = run.begin(0, 0, due, 120 * MS);
+    run.stop(130 * MS);
+    assert_eq!(run.poll_due(u64::MAX), None);
+    assert!(!run.is_over(140 * MS));
+    assert_eq!(run.wakes_at(), 170 * MS);
+    run.handle_reply(0, &message(&reply(id)), 140 * MS);
+    run.expire(140 * MS);
+    assert!(run.is_over(140 * MS));
+    assert_eq!(run.finish(140 * MS).0.duration, 30 * MS);
+}
+
+#[test]
+fn a_second_is_told_once() {
+    let mut run = run();
+    assert_eq!(run.poll_second(999 * MS), None);
+    let id = run.begin(0, 0, 990 * MS, 995 * MS);
+    run.handle_reply(0, &message(&reply(id)), 1000 * MS);
+    let second = run.poll_second(1000 * MS).unwrap();
+    assert_eq!(
+        (second.count, second.sum, second.max),
+        (1, 10 * MS, 10 * MS)
+    );
+    assert_eq!(run.poll_second(1500 * MS), None);
+    assert_eq!(run.poll_second(5500 * MS).unwrap().count, 0);
+    assert_eq!(run.poll_second(5999 * MS), None);
+}
+
+#[test]
+fn threads_share_the_rate_by_their_users() {
+    let config = config(r#","threads":2"#);
+    let count = |thread, users| {
+        let mut run = Run::new(&config, thread, users);
+        let mut count = 0;
+        while run.poll_due(u64::MAX).is_some() {
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(count(0, 3), 23);
+    assert_eq!(count(1, 1), 7);
+}
+
+proptest! {
+    /// Whatever a server answers, every request ends as exactly one of the three outcomes.
+    #[test]
+    fn nothing_is_unaccounted_for(
+        steps in prop::collection::vec((0u8..6, 0u64..30, 0u32..4), 1..300),
+    ) {
+        let mut run = run();
+        let (mut now, mut ids) = (0, Vec::new());
+        for (what, number, user) in steps {
+            now += number * MS / 4;
+            let id = ids.get(number as usize % ids.len().max(1)).copied().unwrap_or(number);
+            match what {
+                0 | 1 => if let Some(due) = run.poll_due(now) {
+                    if number == 0 {
+                        run.refuse(due);
+                    } else {
+                        ids.push(run.begin(user, number as u16 % 2, due, now));
+                    }
+                },
+                2 => run.handle_reply(user, &message(&reply(id)), now),
+                3 => run.handle_reply(user, &message(&id.to_le_bytes()), now),
+                4 => {
+                    let headers = Some(&b"NATS/1.0 503\r\n\r\n"[..]);
+                    run.handle_reply(user, &Message { headers, ..message(b"") }, now);
+                }
+                _ => run.expire(now),
+            }
+            while run.poll_interval(now, histogram).is_some() {}
+            let counts = run.so_far();
+            let ended = counts.received + counts.timed_out + counts.errors;
+            prop_assert_eq!(counts.sent, ended + run.outstanding());
+        }
+        run.expire(u64::MAX);
+        prop_assert_eq!(run.outstanding(), 0);
+        let counts = run.so_far();
+        prop_assert_eq!(counts.sent, counts.received + counts.timed_out + counts.errors);
+        let measured = run.measured;
+        let (totals, _) = run.finish(now);
+        prop_assert_eq!(totals.latency.count, measured.received);
+    }
+}

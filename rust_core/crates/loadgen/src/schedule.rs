@@ -1,0 +1,143 @@
+//! When requests are due. The plan is fixed before anything is sent: however late the engine runs
+//! or the server answers, no request is moved or left out (an open loop).
+
+use crate::config::Arrivals;
+use crate::rng::Rng;
+
+const NS_PER_S: f64 = 1e9;
+
+/// The times, in nanoseconds since the start, at which one thread's requests are due.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    arrivals: Arrivals,
+    /// Mean time between two requests, in nanoseconds.
+    gap: f64,
+    /// When the first request is due at the earliest, in nanoseconds.
+    offset: f64,
+    /// Sum of the random gaps so far.
+    elapsed: f64,
+    count: u64,
+    next: u64,
+    end: u64,
+    rng: Rng,
+}
+
+impl Schedule {
+    /// `rate` requests a second until `end` nanoseconds. The plan is shifted by `phase` mean gaps, so
+    /// that threads with the same rate take turns.
+    pub(crate) fn new(arrivals: Arrivals, rate: f64, phase: f64, end: u64, rng: Rng) -> Self {
+        let gap = NS_PER_S / rate;
+        let mut schedule = Self {
+            arrivals,
+            gap,
+            offset: gap * phase,
+            elapsed: 0.0,
+            count: 0,
+            next: 0,
+            end,
+            rng,
+        };
+        schedule.next = schedule.due();
+        schedule
+    }
+
+    /// When the next request is due; `None` when there is none before the end.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<u64> {
+        (self.next < self.end).then_some(self.next)
+    }
+
+    /// Goes on to the request after the next.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.count += 1;
+        self.next = self.due();
+    }
+
+    /// Ends the plan at `now`; what was due before and has not been taken is dropped, too.
+    pub(crate) fn stop(&mut self, now: u64) {
+        self.end = self.end.min(now);
+        self.next = u64::MAX;
+    }
+
+    /// When the plan ends, in nanoseconds since the start.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    #[inline]
+    fn due(&mut self) -> u64 {
+        let after = match self.arrivals {
+            // A product, not a sum: rounding does not add up.
+            Arrivals::Uniform => self.count as f64 * self.gap,
+            Arrivals::Poisson => {
+                self.elapsed -= (1.0 - self.rng.fraction()).ln() * self.gap;
+                self.elapsed
+            }
+        };
+        (self.offset + after) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn times(arrivals: Arrivals, rate: f64, phase: f64, end: u64) -> Vec<u64> {
+        let mut schedule = Schedule::new(arrivals, rate, phase, end, Rng::new(3));
+        let mut times = Vec::new();
+        while let Some(due) = schedule.peek() {
+            times.push(due);
+            schedule.advance();
+        }
+        times
+    }
+
+    #[test]
+    fn uniform_times_are_exact() {
+        let times = times(Arrivals::Uniform, 4.0, 0.0, 2_000_000_000);
+        let expected: Vec<u64> = (0..8).map(|k| k * 250_000_000).collect();
+        assert_eq!(times, expected);
+    }
+
+    #[test]
+    fn uniform_times_do_not_drift() {
+        let times = times(Arrivals::Uniform, 30_000.0, 0.0, 60_000_000_000);
+        assert_eq!(times.len(), 1_800_000);
+        assert_eq!(times[1_500_000], 50_000_000_000);
+    }
+
+    #[test]
+    fn threads_take_turns() {
+        let times = times(Arrivals::Uniform, 10.0, 0.25, 1_000_000_000);
+        assert_eq!(times[0], 25_000_000);
+        assert_eq!(times[9], 925_000_000);
+        assert_eq!(times.len(), 10);
+    }
+
+    #[test]
+    fn poisson_gaps_have_the_mean_and_deviation_of_the_exponential_distribution() {
+        let times = times(Arrivals::Poisson, 1000.0, 0.0, 100_000_000_000);
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64 / 1e6)
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((0.98..1.02).contains(&mean), "{mean}");
+        assert!((0.97..1.03).contains(&variance.sqrt()), "{variance}");
+    }
+
+    #[test]
+    fn a_stopped_schedule_plans_no_more() {
+        let mut schedule =
+            Schedule::new(Arrivals::Uniform, 1000.0, 0.0, 1_000_000_000, Rng::new(1));
+        assert_eq!(schedule.peek(), Some(0));
+        schedule.stop(500_000);
+        assert_eq!(schedule.peek(), None);
+        assert_eq!(schedule.end(), 500_000);
+        schedule.stop(900_000);
+        assert_eq!(schedule.end(), 500_000);
+    }
+}

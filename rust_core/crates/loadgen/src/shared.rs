@@ -1,0 +1,137 @@
+//! What the threads of an engine tell its owner while they run: counters that one thread writes and
+//! anybody reads, and the few things that all threads agree on.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Counters of one thread; a cache line pair of its own, so that no other thread's writes slow it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Gauges {
+    pub(crate) connect_failures: AtomicU64,
+    pub(crate) disconnected: AtomicU64,
+    pub(crate) server_errors: AtomicU64,
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) outstanding: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) errors: AtomicU64,
+    /// 1 while there are requests to come.
+    pub(crate) sending: AtomicU64,
+    /// Messages that a provider cannot answer.
+    pub(crate) unanswerable: AtomicU64,
+    /// Replies of the last second.
+    pub(crate) second_count: AtomicU64,
+    /// Sum of their latencies in nanoseconds.
+    pub(crate) second_sum: AtomicU64,
+    /// The longest of them in nanoseconds.
+    pub(crate) second_max: AtomicU64,
+}
+
+/// Sets a counter that the calling thread alone writes.
+#[inline]
+pub(crate) fn publish(counter: &AtomicU64, value: u64) {
+    counter.store(value, Ordering::Relaxed);
+}
+
+/// State of an engine's threads as a whole.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// The server, for error texts.
+    pub(crate) target: String,
+    /// Connections that are wanted.
+    pub(crate) wanted: u32,
+    pub(crate) began: Instant,
+    pub(crate) gauges: Box<[Gauges]>,
+    /// Connections that are ready now.
+    ready: AtomicU32,
+    /// When all were ready for the first time.
+    connected: OnceLock<Instant>,
+    error: OnceLock<String>,
+    server_error: OnceLock<String>,
+    /// Threads that have ended.
+    ended: AtomicU32,
+}
+
+impl Shared {
+    pub(crate) fn new(target: String, wanted: u32, threads: u32) -> Self {
+        Self {
+            target,
+            wanted,
+            began: Instant::now(),
+            gauges: (0..threads).map(|_| Gauges::default()).collect(),
+            ready: AtomicU32::new(0),
+            connected: OnceLock::new(),
+            error: OnceLock::new(),
+            server_error: OnceLock::new(),
+            ended: AtomicU32::new(0),
+        }
+    }
+
+    /// The sum of a counter over all threads.
+    pub(crate) fn total(&self, counter: impl Fn(&Gauges) -> &AtomicU64) -> u64 {
+        self.gauges
+            .iter()
+            .map(|gauges| counter(gauges).load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// The largest value of a counter among the threads.
+    pub(crate) fn most(&self, counter: impl Fn(&Gauges) -> &AtomicU64) -> u64 {
+        let values = self
+            .gauges
+            .iter()
+            .map(|gauges| counter(gauges).load(Ordering::Relaxed));
+        values.max().unwrap_or(0)
+    }
+
+    /// Connections that are ready now.
+    pub(crate) fn ready(&self) -> u32 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add_ready(&self) {
+        if self.ready.fetch_add(1, Ordering::Relaxed) + 1 == self.wanted {
+            self.connected.get_or_init(Instant::now);
+        }
+    }
+
+    pub(crate) fn remove_ready(&self) {
+        self.ready.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// When all connections were ready for the first time.
+    pub(crate) fn connected(&self) -> Option<Instant> {
+        self.connected.get().copied()
+    }
+
+    /// Why the engine failed.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.get().map(String::as_str)
+    }
+
+    /// The engine has failed; the first reason counts.
+    pub(crate) fn fail(&self, why: String) {
+        self.error.get_or_init(|| why);
+    }
+
+    /// The text of the first `-ERR` on a connection that was ready.
+    pub(crate) fn server_error(&self) -> Option<&str> {
+        self.server_error.get().map(String::as_str)
+    }
+
+    pub(crate) fn note_server_error(&self, text: &[u8]) {
+        self.server_error
+            .get_or_init(|| String::from_utf8_lossy(text).into_owned());
+    }
+
+    /// Whether every thread has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire) as usize == self.gauges.len()
+    }
+
+    pub(crate) fn end_thread(&self) {
+        self.ended.fetch_add(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,319 @@
+//! A small NATS server for tests: a thread for each connection, a map from subject to subscriber,
+//! and faults on demand. It shares the codec with the engine, and nothing else.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use protocol::http::{HeadLimits, parse_head};
+use protocol::nats::encode::{PONG, encode_info, encode_msg, encode_no_responders};
+use protocol::nats::{ClientOp, FromClient, Limits, Parser, ServerInfo};
+use protocol::ws::{self, Decoder, OpCode, Role, frame, handshake};
+
+/// What goes wrong. A number N applies to every Nth reply; 0 to none.
+#[derive(Debug, Clone)]
+pub(crate) struct Faults {
+    pub(crate) drop_every: u64,
+    pub(crate) duplicate_every: u64,
+    pub(crate) corrupt_every: u64,
+    /// So many replies come after `delay` only.
+    pub(crate) delay_first: u64,
+    pub(crate) delay: Duration,
+    /// So many connections are closed instead of being served.
+    pub(crate) refuse_first: u64,
+    /// After so many requests the users named in `closed` are disconnected; 0 for never.
+    pub(crate) close_after: u64,
+    pub(crate) closed: Vec<&'static str>,
+    pub(crate) max_payload: i64,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            drop_every: 0,
+            duplicate_every: 0,
+            corrupt_every: 0,
+            delay_first: 0,
+            delay: Duration::ZERO,
+            refuse_first: 0,
+            close_after: 0,
+            closed: Vec::new(),
+            max_payload: 1 << 20,
+        }
+    }
+}
+
+/// What the server did.
+#[derive(Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) accepted: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) replies: AtomicU64,
+    pub(crate) dropped: AtomicU64,
+    pub(crate) duplicated: AtomicU64,
+    pub(crate) corrupted: AtomicU64,
+    pub(crate) no_responders: AtomicU64,
+}
+
+impl Done {
+    pub(crate) fn count(counter: &AtomicU64) -> u64 {
+        counter.load(Ordering::SeqCst)
+    }
+}
+
+struct Subscriber {
+    stream: Mutex<TcpStream>,
+    sid: Vec<u8>,
+    is_ws: bool,
+}
+
+impl Subscriber {
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut out = Vec::new();
+        if self.is_ws {
+            frame::encode_frame(&mut out, OpCode::Binary, bytes, None);
+        } else {
+            out.extend_from_slice(bytes);
+        }
+        self.stream.lock().unwrap().write_all(&out)
+    }
+
+    fn deliver(&self, subject: &[u8], reply: Option<&[u8]>, payload: &[u8]) -> io::Result<()> {
+        let mut out = Vec::new();
+        encode_msg(&mut out, subject, &self.sid, reply, payload);
+        self.send(&out)
+    }
+}
+
+struct State {
+    faults: Faults,
+    done: Done,
+    subscribers: Mutex<HashMap<Vec<u8>, Arc<Subscriber>>>,
+    ended: AtomicBool,
+}
+
+/// A running server; it ends when dropped.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Server {
+    pub(crate) fn start(is_ws: bool, faults: Faults) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::serve(listener, is_ws, faults)
+    }
+
+    pub(crate) fn serve(listener: TcpListener, is_ws: bool, faults: Faults) -> Self {
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(State {
+            faults,
+            done: Done::default(),
+            subscribers: Mutex::default(),
+            ended: AtomicBool::new(false),
+        });
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if shared.ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (state, stream) = (Arc::clone(&shared), stream.unwrap());
+                let accepted = state.done.accepted.fetch_add(1, Ordering::SeqCst);
+                if accepted >= state.faults.refuse_first {
+                    // How a connection ends is for the engine to notice.
+                    std::thread::spawn(move || state.serve(stream, is_ws));
+                }
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn done(&self) -> &Done {
+        &self.state.done
+    }
+
+    /// Ends the connection of whoever is subscribed to `subject`.
+    pub(crate) fn disconnect(&self, subject: &str) {
+        self.state.disconnect(subject);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.state.ended.store(true, Ordering::SeqCst);
+        // Ends the wait for a connection.
+        let _ = TcpStream::connect(self.address);
+        for subscriber in self.state.subscribers.lock().unwrap().values() {
+            let _ = subscriber.stream.lock().unwrap().shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl State {
+    fn disconnect(&self, subject: &str) {
+        let subscriber = self.subscribers.lock().unwrap().remove(subject.as_bytes());
+        if let Some(subscriber) = subscriber {
+            let _ = subscriber.stream.lock().unwrap().shutdown(Shutdown::Both);
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream, is_ws: bool) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        if is_ws {
+            upgrade(&mut stream)?;
+        }
+        let me = Subscriber {
+            stream: Mutex::new(stream.try_clone()?),
+            sid: Vec::new(),
+            is_ws,
+        };
+        let mut info = Vec::new();
+        encode_info(
+            &mut info,
+            &ServerInfo {
+                headers: true,
+                max_payload: self.faults.max_payload,
+                ..ServerInfo::default()
+            },
+        );
+        me.send(&info)?;
+        let mut decoder = Decoder::new(Role::Server, u32::MAX);
+        let mut parser = Parser::<FromClient>::new();
+        let mut buffer = vec![0; 65_536];
+        loop {
+            let len = stream.read(&mut buffer)?;
+            if len == 0 {
+                return Ok(());
+            }
+            let mut bytes = &mut buffer[..len];
+            if !is_ws {
+                self.handle(&me, &mut parser, bytes)?;
+                continue;
+            }
+            while let Some(event) = decoder
+                .next(&mut bytes)
+                .expect("the engine's frames are valid")
+            {
+                match event {
+                    ws::Event::Data { bytes, .. } => self.handle(&me, &mut parser, bytes)?,
+                    ws::Event::Close { .. } => return Ok(()),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+
+    fn handle(
+        &self,
+        me: &Subscriber,
+        parser: &mut Parser<FromClient>,
+        mut bytes: &[u8],
+    ) -> io::Result<()> {
+        let limits = Limits::default();
+        while let Some(op) = parser.next(&limits, &mut bytes).expect("valid operations") {
+            match op {
+                ClientOp::Connect(_) => {}
+                ClientOp::Ping => me.send(PONG)?,
+                ClientOp::Sub { subject, sid, .. } => {
+                    let subscriber = Subscriber {
+                        stream: Mutex::new(me.stream.lock().unwrap().try_clone()?),
+                        sid: sid.to_vec(),
+                        is_ws: me.is_ws,
+                    };
+                    let mut subscribers = self.subscribers.lock().unwrap();
+                    subscribers.insert(subject.to_vec(), Arc::new(subscriber));
+                }
+                ClientOp::Pub {
+                    subject,
+                    reply: Some(reply),
+                    payload,
+                    ..
+                } => self.handle_request(me, subject, reply, payload)?,
+                ClientOp::Pub {
+                    subject, payload, ..
+                } => self.handle_reply(subject, payload),
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    fn subscriber(&self, subject: &[u8]) -> Option<Arc<Subscriber>> {
+        self.subscribers.lock().unwrap().get(subject).cloned()
+    }
+
+    fn handle_request(
+        &self,
+        me: &Subscriber,
+        subject: &[u8],
+        reply: &[u8],
+        payload: &[u8],
+    ) -> io::Result<()> {
+        let count = self.done.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        if count == self.faults.close_after {
+            self.faults
+                .closed
+                .iter()
+                .for_each(|user| self.disconnect(user));
+        }
+        if let Some(provider) = self.subscriber(subject) {
+            // A provider that is gone loses the request.
+            let _ = provider.deliver(subject, Some(reply), payload);
+            return Ok(());
+        }
+        self.done.no_responders.fetch_add(1, Ordering::SeqCst);
+        let mut out = Vec::new();
+        encode_no_responders(&mut out, reply, b"1", subject);
+        me.send(&out)
+    }
+
+    fn handle_reply(&self, subject: &[u8], payload: &[u8]) {
+        let count = self.done.replies.fetch_add(1, Ordering::SeqCst) + 1;
+        let Some(user) = self.subscriber(subject) else {
+            return;
+        };
+        let mut payload = payload.to_vec();
+        let is_every = |n: u64| n > 0 && count.is_multiple_of(n);
+        // A user who is gone loses the reply.
+        if count <= self.faults.delay_first {
+            let (delay, subject) = (self.faults.delay, subject.to_vec());
+            std::thread::spawn(move || {
+                std::thread::sleep(delay);
+                let _ = user.deliver(&subject, None, &payload);
+            });
+        } else if is_every(self.faults.drop_every) {
+            self.done.dropped.fetch_add(1, Ordering::SeqCst);
+        } else if is_every(self.faults.duplicate_every) {
+            self.done.duplicated.fetch_add(1, Ordering::SeqCst);
+            let _ = user.deliver(subject, None, &payload);
+            let _ = user.deliver(subject, None, &payload);
+        } else if is_every(self.faults.corrupt_every) {
+            self.done.corrupted.fetch_add(1, Ordering::SeqCst);
+            let last = payload.len() - 1;
+            payload[last] ^= 0x40;
+            let _ = user.deliver(subject, None, &payload);
+        } else {
+            let _ = user.deliver(subject, None, &payload);
+        }
+    }
+}
+
+fn upgrade(stream: &mut TcpStream) -> io::Result<()> {
+    let (mut request, mut byte) = (Vec::new(), [0]);
+    loop {
+        if stream.read(&mut byte)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        request.push(byte[0]);
+        if let Some((head, _)) = parse_head(&request, HeadLimits::default()).unwrap() {
+            let mut out = Vec::new();
+            let accept = handshake::accept(&head).expect("the engine's handshake is valid");
+            handshake::encode_accept(&mut out, &accept, &[]);
+            return stream.write_all(&out);
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! Requestor and provider against a small server that does what it should, and against one that
+//! does not: every request is accounted for either way.
+#![allow(clippy::unwrap_used)]
+
+mod server;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use serde_json::Value;
+use server::{Done, Faults, Server};
+use subjectbus_loadgen::{
+    EngineError, Phase, Provider, ProviderConfig, Requestor, RequestorConfig,
+};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn transport(is_ws: bool) -> &'static str {
+    if is_ws { "ws" } else { "tcp" }
+}
+
+fn requestor(is_ws: bool, address: SocketAddr, more: &str) -> Requestor {
+    let json = format!(
+        r#"{{"transport":"{}","address":"{address}","users":200,"providers":4,"rate":2000,
+        "duration_s":1,"timeout_s":5{more}}}"#,
+        transport(is_ws)
+    );
+    Requestor::new(RequestorConfig::from_json(&json).unwrap())
+}
+
+fn provider(is_ws: bool, address: SocketAddr, more: &str) -> Provider {
+    let json = format!(
+        r#"{{"transport":"{}","address":"{address}","providers":4{more}}}"#,
+        transport(is_ws)
+    );
+    Provider::new(ProviderConfig::from_json(&json).unwrap())
+}
+
+/// Polls `progress` until the phase is `wanted`; returns the last snapshot.
+fn wait_for(wanted: &str, progress: impl Fn() -> String) -> Value {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let snapshot: Value = serde_json::from_str(&progress()).unwrap();
+        if snapshot["phase"] == wanted {
+            return snapshot;
+        }
+        assert_ne!(snapshot["phase"], "failed", "{snapshot}");
+        assert!(Instant::now() < deadline, "{snapshot}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn result(requestor: &Requestor) -> Value {
+    wait_for("done", || requestor.progress());
+    serde_json::from_str(&requestor.result().unwrap()).unwrap()
+}
+
+/// Runs both engines against `server` to the end.
+fn run(server: &Server, is_ws: bool, requestor_more: &str, provider_more: &str) -> (Value, Value) {
+    let provider = provider(is_ws, server.address, provider_more);
+    provider.connect().unwrap();
+    wait_for("connected", || provider.progress());
+    let requestor = requestor(is_ws, server.address, requestor_more);
+    requestor.connect().unwrap();
+    wait_for("connected", || requestor.progress());
+    requestor.start().unwrap();
+    let requested = result(&requestor);
+    provider.stop().unwrap();
+    wait_for("done", || provider.progress());
+    let provided = serde_json::from_str(&provider.result().unwrap()).unwrap();
+    requestor.close();
+    provider.close();
+    assert_accounted(&requested);
+    (requested, provided)
+}
+
+fn count(value: &Value, key: &str) -> u64 {
+    value[key]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{key}: {value}"))
+}
+
+fn decode(text: &Value) -> Histogram<u64> {
+    use base64::Engine as _;
+    let text = text.as_str().unwrap();
+    assert!(text.starts_with("HISTF"));
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .unwrap();
+    Deserializer::new()
+        .deserialize(&mut bytes.as_slice())
+        .unwrap()
+}
+
+/// The identities that hold whatever happened.
+fn assert_accounted(result: &Value) {
+    for counts in [result, &result["warmup"]] {
+        let ended = ["received", "timed_out", "errors"].map(|key| count(counts, key));
+        assert_eq!(count(counts, "sent"), ended.iter().sum::<u64>(), "{counts}");
+    }
+    let received = count(result, "received");
+    for moments in ["latency", "service"].map(|key| &result[key]) {
+        let (count, sum, squares) = (
+            count(moments, "count"),
+            u128::from(count(moments, "sum_ns")),
+            moments["sum_sq_ns2"].to_string().parse::<f64>().unwrap(),
+        );
+        let histogram = decode(&moments["hdr"]);
+        assert_eq!((count, histogram.len()), (received, received));
+        if count > 0 {
+            let mean = sum as f64 / count as f64;
+            assert!((histogram.mean() / mean - 1.0).abs() < 0.001);
+            assert!(squares >= mean * mean * count as f64 * 0.999_999);
+            let (min, max) = (moments["min_ns"].as_u64(), moments["max_ns"].as_u64());
+            assert!(histogram.equivalent(histogram.max(), max.unwrap()));
+            assert!(histogram.equivalent(histogram.min(), min.unwrap()));
+        }
+    }
+    let intervals = result["intervals"].as_array().unwrap();
+    let total = |key| intervals.iter().map(|row| count(row, key)).sum::<u64>();
+    assert_eq!(
+        (total("sent"), total("received")),
+        (count(result, "sent"), received)
+    );
+    let mut merged = decode(&result["latency"]["hdr"]);
+    merged.reset();
+    for (n, row) in intervals.iter().enumerate() {
+        assert_eq!(row["start_s"].as_f64(), Some(n as f64));
+        assert!(row["end_s"].as_f64().unwrap() <= n as f64 + 1.0);
+        merged.add(decode(&row["hdr"])).unwrap();
+    }
+    assert_eq!(merged, decode(&result["latency"]["hdr"]));
+}
+
+/// All counts that should be zero in a run without faults, but for those in `except`.
+fn assert_clean(result: &Value, except: &[&str]) {
+    for key in [
+        "connect_failures",
+        "timed_out",
+        "errors",
+        "duplicates",
+        "late",
+        "corrupt",
+        "no_responders",
+        "unmatched",
+        "disconnected",
+        "server_errors",
+    ] {
+        assert!(
+            except.contains(&key) || count(result, key) == 0,
+            "{key}: {result}"
+        );
+    }
+}
+
+#[test]
+fn every_request_is_answered_over_tcp_and_websocket() {
+    for is_ws in [false, true] {
+        let server = Server::start(is_ws, Faults::default());
+        let more = r#","warmup_s":0.5,"duration_s":1.5,"threads":2,"connect_in_flight":20"#;
+        let (result, provided) = run(&server, is_ws, more, r#","threads":2"#);
+        assert_clean(&result, &[]);
+        assert_eq!(
+            (count(&result, "sent"), count(&result, "received")),
+            (3000, 3000)
+        );
+        assert_eq!(count(&result["warmup"], "received"), 1000);
+        assert_eq!(count(&result, "connections"), 200);
+        assert_eq!(result["duration_s"], 1.5);
+        assert_eq!(result["intervals"].as_array().unwrap().len(), 2);
+        assert_eq!(
+            (count(&provided, "received"), count(&provided, "sent")),
+            (4000, 4000)
+        );
+        assert_eq!(
+            (
+                count(&provided, "connections"),
+                count(&provided, "unanswerable")
+            ),
+            (4, 0)
+        );
+        assert_eq!(Done::count(&server.done().requests), 4000);
+    }
+}
+
+#[test]
+fn poisson_arrivals_and_large_payloads() {
+    let server = Server::start(true, Faults::default());
+    let more = r#","arrivals":"poisson","seed":9,"rate":500,"request_bytes":70001,
+        "reply_bytes":90003"#;
+    let (result, provided) = run(&server, true, more, r#","reply_bytes":90003"#);
+    assert_clean(&result, &[]);
+    let sent = count(&result, "sent");
+    assert!((400..600).contains(&sent), "{sent}");
+    assert_eq!(count(&provided, "sent"), sent);
+}
+
+#[test]
+fn lost_replies_time_out() {
+    let server = Server::start(
+        false,
+        Faults {
+            drop_every: 10,
+            ..Faults::default()
+        },
+    );
+    let (result, _) = run(&server, false, r#","timeout_s":2"#, "");
+    assert_clean(&result, &["timed_out"]);
+    assert_eq!(
+        (count(&result, "sent"), count(&result, "timed_out")),
+        (2000, 200)
+    );
+    assert_eq!(Done::count(&server.done().dropped), 200);
+}
+
+#[test]
+fn late_replies_are_told_from_lost_ones() {
+    let delay = Duration::from_secs(2);
+    let server = Server::start(
+        true,
+        Faults {
+            delay_first: 7,
+            delay,
+            ..Faults::default()
+        },
+    );
+    let more = r#","timeout_s":1,"duration_s":3.5"#;
+    let (result, _) = run(&server, true, more, "");
+    assert_clean(&result, &["timed_out", "late"]);
+    assert_eq!(
+        (count(&result, "timed_out"), count(&result, "late")),
+        (7, 7)
+    );
+}
+
+#[test]
+fn duplicates_count_once() {
+    let server = Server::start(
+        true,
+        Faults {
+            duplicate_every: 8,
+            ..Faults::default()
+        },
+    );
+    let (result, _) = run(&server, true, "", "");
+    assert_clean(&result, &["duplicates"]);
+    assert_eq!(count(&result, "received"), 2000);
+    let duplicated = Done::count(&server.done().duplicated);
+    assert_eq!(duplicated, 250);
+    // The very last one may come after everything has been accounted for.
+    assert!(
+        (duplicated - 1..=duplicated).contains(&count(&result, "duplicates")),
+        "{result}"
+    );
+}
+
+#[test]
+fn corrupt_replies_are_errors() {
+    let server = Server::start(
+        false,
+        Faults {
+            corrupt_every: 4,
+            ..Faults::default()
+        },
+    );
+    let (result, _) = run(&server, false, "", "");
+    assert_clean(&result, &["corrupt", "errors"]);
+    assert_eq!(
+        (count(&result, "corrupt"), count(&result, "errors")),
+        (500, 500)
+    );
+    assert_eq!(Done::count(&server.done().corrupted), 500);
+}
+
+#[test]
+fn replies_of_the_wrong_size_are_corrupt() {
+    let server = Server::start(true, Faults::default());
+    let (result, _) = run(&server, true, r#","rate":200"#, r#","reply_bytes":255"#);
+    assert_eq!(
+        (count(&result, "received"), count(&result, "corrupt")),
+        (0, 200)
+    );
+}
+
+#[test]
+fn requests_without_a_provider_are_errors() {
+    for is_ws in [false, true] {
+        let server = Server::start(is_ws, Faults::default());
+        // Requests go to 4 providers, of whom the first is missing.
+        let json = format!(
+            r#"{{"transport":"{}","address":"{}","providers":3,"first_provider":1}}"#,
+            transport(is_ws),
+            server.address
+        );
+        let provider = Provider::new(ProviderConfig::from_json(&json).unwrap());
+        provider.connect().unwrap();
+        wait_for("connected", || provider.progress());
+        let requestor = requestor(is_ws, server.address, "");
+        requestor.connect().unwrap();
+        wait_for("connected", || requestor.progress());
+        requestor.start().unwrap();
+        let result = result(&requestor);
+        assert_accounted(&result);
+        assert_clean(&result, &["errors", "no_responders"]);
+        let refused = Done::count(&server.done().no_responders);
+        assert!((400..600).contains(&refused), "{refused}");
+        assert_eq!(count(&result, "no_responders"), refused);
+        assert_eq!(count(&result, "errors"), refused);
+    }
+}
+
+#[test]
+fn lost_connections_are_counted_and_their_requests_with_them() {
+    let closed = vec!["/c/3", "/c/5", "/c/7", "/c/11", "/c/150"];
+    let faults = Faults {
+        close_after: 500,
+        closed,
+        ..Faults::default()
+    };
+    let server = Server::start(true, faults);
+    let (result, _) = run(&server, true, r#","timeout_s":2"#, "");
+    assert_clean(&result, &["disconnected", "errors", "timed_out"]);
+    assert_eq!(
+        (
+            count(&result, "disconnected"),
+            count(&result, "connections")
+        ),
+        (5, 195)
+    );
+    assert_eq!(count(&result, "sent"), 2000);
+    assert!(count(&result, "errors") > 5, "{result}");
+}
+
+#[test]
+fn refused_connections_are_tried_again() {
+    for is_ws in [false, true] {
+        let server = Server::start(
+            is_ws,
+            Faults {
+                refuse_first: 25,
+                ..Faults::default()
+            },
+        );
+        let (result, provided) = run(&server, is_ws, "", "");
+        assert_clean(&result, &["connect_failures"]);
+        assert_eq!(count(&result, "connections"), 200);
+        let failures = count(&result, "connect_failures") + count(&provided, "connect_failures");
+        assert_eq!(failures, 25);
+    }
+}
+
+#[test]
+fn a_server_that_comes_late_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let provider = provider(false, address, "");
+    provider.connect().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    let listener = TcpListener::bind(address).unwrap();
+    let server = Server::serve(listener, false, Faults::default());
+    let progress = wait_for("connected", || provider.progress());
+    assert!(count(&progress, "connect_failures") >= 4, "{progress}");
+    drop(server);
+}
+
+#[test]
+fn a_provider_that_loses_its_connection_comes_back() {
+    let server = Server::start(true, Faults::default());
+    let provider = provider(true, server.address, "");
+    provider.connect().unwrap();
+    wait_for("connected", || provider.progress());
+    server.disconnect("/s/2");
+    let deadline = Instant::now() + PATIENCE;
+    while Done::count(&server.done().accepted) < 5 {
+        assert!(Instant::now() < deadline, "{}", provider.progress());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let progress = || serde_json::from_str::<Value>(&provider.progress()).unwrap();
+    while count(&progress(), "connections") < 4 {
+        assert!(Instant::now() < deadline, "{}", provider.progress());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    provider.stop().unwrap();
+    wait_for("done", || provider.progress());
+    let result: Value = serde_json::from_str(&provider.result().unwrap()).unwrap();
+    assert_eq!(
+        (
+            count(&result, "disconnected"),
+            count(&result, "connections")
+        ),
+        (1, 4)
+    );
+}
+
+fn failure(requestor: &Requestor) -> String {
+    requestor.connect().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let snapshot: Value = serde_json::from_str(&requestor.progress()).unwrap();
+        if snapshot["phase"] == "failed" {
+            return snapshot["error"].as_str().unwrap().to_owned();
+        }
+        assert_eq!(snapshot["phase"], "connecting");
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_target_that_is_not_there_fails_the_connect_phase() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let requestor = requestor(true, address, r#","threads":3"#);
+    let error = failure(&requestor);
+    assert!(error.contains(&format!("ws://{address}/")), "{error}");
+    assert!(
+        error.contains("0 of 200 connections established"),
+        "{error}"
+    );
+    assert!(error.contains("after 10 attempts"), "{error}");
+    assert!(error.to_lowercase().contains("refused"), "{error}");
+    let failed = |call| EngineError::State {
+        call,
+        phase: Phase::Failed,
+        error: Some(error.clone()),
+    };
+    assert_eq!(requestor.start(), Err(failed("start")));
+    assert_eq!(requestor.result(), Err(failed("result")));
+}
+
+#[test]
+fn a_server_that_takes_no_such_payload_fails_the_connect_phase_at_once() {
+    let server = Server::start(
+        false,
+        Faults {
+            max_payload: 255,
+            ..Faults::default()
+        },
+    );
+    let requestor = requestor(false, server.address, "");
+    let error = failure(&requestor);
+    assert!(
+        error.contains("payloads of 256 bytes are wanted"),
+        "{error}"
+    );
+    assert!(error.contains("the server allows 255"), "{error}");
+    assert!(error.contains("after 1 attempt:"), "{error}");
+}
+
+#[test]
+fn stopping_early_keeps_what_was_measured() {
+    let server = Server::start(true, Faults::default());
+    let provider = provider(true, server.address, "");
+    provider.connect().unwrap();
+    wait_for("connected", || provider.progress());
+    let requestor = requestor(true, server.address, r#","duration_s":600,"warmup_s":0.2"#);
+    requestor.connect().unwrap();
+    wait_for("connected", || requestor.progress());
+    requestor.start().unwrap();
+    wait_for("warmup", || requestor.progress());
+    wait_for("measuring", || requestor.progress());
+    std::thread::sleep(Duration::from_millis(1200));
+    let snapshot: Value = serde_json::from_str(&requestor.progress()).unwrap();
+    assert!(snapshot["mean_us"].as_f64().unwrap() > 0.0, "{snapshot}");
+    assert!(
+        snapshot["max_us"].as_f64() >= snapshot["mean_us"].as_f64(),
+        "{snapshot}"
+    );
+    requestor.stop().unwrap();
+    let result = result(&requestor);
+    assert_accounted(&result);
+    assert_clean(&result, &[]);
+    let duration = result["duration_s"].as_f64().unwrap();
+    assert!((1.1..10.0).contains(&duration), "{duration}");
+    assert!(
+        (count(&result, "sent") as f64 / duration - 2000.0).abs() < 20.0,
+        "{result}"
+    );
+    requestor.close();
+    requestor.close();
+    assert!(requestor.result().is_ok());
+}
+
+#[test]
+fn a_paced_connect_phase_takes_its_time() {
+    let server = Server::start(false, Faults::default());
+    let requestor = requestor(false, server.address, r#","connect_rate":400,"threads":2"#);
+    requestor.connect().unwrap();
+    let began = Instant::now();
+    wait_for("connected", || requestor.progress());
+    assert!(
+        began.elapsed() >= Duration::from_millis(400),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn calls_out_of_order_are_refused() {
+    let server = Server::start(false, Faults::default());
+    let requestor = requestor(false, server.address, "");
+    let refused = |call, phase| EngineError::State {
+        call,
+        phase,
+        error: None,
+    };
+    assert_eq!(requestor.start(), Err(refused("start", Phase::Idle)));
+    assert_eq!(requestor.stop(), Err(refused("stop", Phase::Idle)));
+    assert_eq!(requestor.result(), Err(refused("result", Phase::Idle)));
+    requestor.connect().unwrap();
+    wait_for("connected", || requestor.progress());
+    assert_eq!(
+        requestor.connect(),
+        Err(refused("connect", Phase::Connected))
+    );
+    assert_eq!(requestor.result(), Err(refused("result", Phase::Connected)));
+    let provider = provider(false, server.address, "");
+    assert_eq!(provider.stop(), Err(refused("stop", Phase::Idle)));
+    assert_eq!(provider.result(), Err(refused("result", Phase::Idle)));
+    provider.connect().unwrap();
+    wait_for("connected", || provider.progress());
+    assert_eq!(
+        provider.connect(),
+        Err(refused("connect", Phase::Connected))
+    );
+}
+
+#[test]
+fn too_few_descriptors_are_named() {
+    let requestor = requestor(false, ([127, 0, 0, 1], 1).into(), r#","users":15999999"#);
+    match requestor.connect() {
+        Err(EngineError::Descriptors { needed, allowed }) => {
+            assert_eq!(needed, 15_999_999 + 32);
+            assert!(allowed < needed);
+        }
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,106 @@
+//! `Requestor` and `Provider`: the load engine's own methods, with its errors as exceptions.
+//!
+//! Every call that takes an engine's lock gives up the GIL first: `close` holds that lock while it
+//! joins threads.
+
+use loadgen::{ConfigError, EngineError, ProviderConfig, RequestorConfig};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+/// Adds the classes to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Requestor>()?;
+    module.add_class::<Provider>()
+}
+
+fn value_error(error: ConfigError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+fn runtime_error(error: EngineError) -> PyErr {
+    PyRuntimeError::new_err(error.to_string())
+}
+
+/// Users of the benchmark workload: each sends requests at planned times and measures the replies.
+#[pyclass(frozen, module = "subjectbus._core")]
+pub(crate) struct Requestor(loadgen::Requestor);
+
+#[pymethods]
+impl Requestor {
+    /// Takes a JSON object of configuration keys; ValueError names the key that cannot be used.
+    #[new]
+    fn new(config: &str) -> PyResult<Self> {
+        let config = RequestorConfig::from_json(config).map_err(value_error)?;
+        Ok(Self(loadgen::Requestor::new(config)))
+    }
+
+    /// Starts the threads and the connect phase; returns at once.
+    fn connect(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.connect()).map_err(runtime_error)
+    }
+
+    /// Begins the warm-up, which the measured phase follows; returns at once.
+    fn start(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.start()).map_err(runtime_error)
+    }
+
+    /// Ends early: no more requests, then the drain, then the result; returns at once.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.stop()).map_err(runtime_error)
+    }
+
+    /// JSON snapshot of phase and counts.
+    fn progress(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.progress())
+    }
+
+    /// JSON of everything measured; RuntimeError unless the phase is "done".
+    fn result(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.0.result()).map_err(runtime_error)
+    }
+
+    /// Closes the connections and joins the threads. Releases the GIL.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+/// Providers of the benchmark workload: each answers the requests on its subject once it is
+/// connected.
+#[pyclass(frozen, module = "subjectbus._core")]
+pub(crate) struct Provider(loadgen::Provider);
+
+#[pymethods]
+impl Provider {
+    /// Takes a JSON object of configuration keys; ValueError names the key that cannot be used.
+    #[new]
+    fn new(config: &str) -> PyResult<Self> {
+        let config = ProviderConfig::from_json(config).map_err(value_error)?;
+        Ok(Self(loadgen::Provider::new(config)))
+    }
+
+    /// Starts the threads and the connect phase; returns at once.
+    fn connect(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.connect()).map_err(runtime_error)
+    }
+
+    /// Ends answering; the counts become the result. Returns at once.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.stop()).map_err(runtime_error)
+    }
+
+    /// JSON snapshot of phase and counts.
+    fn progress(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.progress())
+    }
+
+    /// JSON of the counts; RuntimeError unless the phase is "done".
+    fn result(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.0.result()).map_err(runtime_error)
+    }
+
+    /// Closes the connections and joins the threads. Releases the GIL.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
