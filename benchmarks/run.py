@@ -156,7 +156,7 @@ def render(results: dict[Case, list[Result]], peer: str | None) -> str:
     environment = next(iter(results.values()))[0]["environment"]
     rounds = len(next(iter(results.values())))
     conditions = (
-        f"Medians of {rounds} rounds, the cases in turn within each round. Server pinned to core {SERVER_CPU}, "
+        f"Medians of {rounds} rounds, the cases in turn within each round. Server on core {SERVER_CPU}, "
         f"providers and requestor to core {LOAD_CPU}; loopback; 32-byte requests, 256-byte replies, 16 "
         "providers, open loop, latency from the planned send time. Made by `make bench`."
     )

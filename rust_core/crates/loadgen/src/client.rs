@@ -240,6 +240,7 @@ impl<W: Workload> Handler for Client<W> {
         };
         let Some(conn) = conn else { return };
         let (session, output) = (&mut conn.session, &mut conn.output);
+        let pending = output.len();
         let (member, was_ready) = (session.attempt.member, session.link.is_ready());
         let (workload, keys) = (&mut self.workload, &mut self.keys);
         let (shared, errors) = (&self.shared, &mut self.server_errors);
@@ -259,7 +260,9 @@ impl<W: Workload> Handler for Client<W> {
                     shared.note_server_error(text);
                 }
             });
+        let appended = output.len().saturating_sub(pending);
         let (owes, is_ready) = (session.link.owes(), session.link.is_ready());
+        io.spend(appended);
         if is_ready && !was_ready {
             self.dialer.settle();
             self.shared.add_ready();

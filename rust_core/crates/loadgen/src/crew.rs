@@ -2,13 +2,12 @@
 
 use std::any::Any;
 use std::fmt;
-use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use reactor::{DriverKind, Mailboxes, MailboxesBuilder, Shard, ShardSpec, fdtable};
+use reactor::{DriverKind, Mailboxes, MailboxesBuilder, Shard, ShardSpec, fdtable, wake_precisely};
 
 use crate::client::{Client, Mail, Workload};
 use crate::config::Target;
@@ -22,6 +21,7 @@ const TURN_BUDGET: usize = 4 << 20;
 
 /// Descriptors of a thread that are not connections.
 const OTHER_DESCRIPTORS: u64 = 32;
+
 /// Why an engine did not do what it was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineError {
@@ -36,9 +36,9 @@ pub enum EngineError {
     },
     /// RLIMIT_NOFILE is too low.
     Descriptors {
-        /// What one thread needs.
+        /// What one descriptor table, usually that of one thread, needs.
         needed: u64,
-        /// What one thread may have.
+        /// What it may have.
         allowed: u64,
     },
     /// The operating system refused a thread or a wake-up descriptor.
@@ -56,8 +56,8 @@ impl fmt::Display for EngineError {
             }
             Self::Descriptors { needed, allowed } => write!(
                 f,
-                "each thread needs {needed} descriptors and RLIMIT_NOFILE allows {allowed}: raise \
-                 the limit or use more threads"
+                "{needed} descriptors are needed and RLIMIT_NOFILE allows {allowed}: raise the limit, or \
+                 use more threads where each may have a table of its own"
             ),
             Self::System(what) => f.write_str(what),
         }
@@ -91,7 +91,13 @@ impl Crew {
         workloads: Vec<(W, Dialer)>,
     ) -> Result<Self, EngineError> {
         let threads = workloads.len() as u32;
-        let needed = u64::from(share(shared.wanted, threads, 0).1) + OTHER_DESCRIPTORS;
+        let own_table = fdtable::can_isolate();
+        let most = if own_table {
+            share(shared.wanted, threads, 0).1
+        } else {
+            shared.wanted
+        };
+        let needed = u64::from(most) + OTHER_DESCRIPTORS;
         let allowed = fdtable::limit();
         if needed > allowed {
             return Err(EngineError::Descriptors { needed, allowed });
@@ -118,7 +124,7 @@ impl Crew {
                 mailboxes: crew.mailboxes.clone(),
                 listeners: Vec::new(),
                 driver: DriverKind::Auto,
-                own_table: fdtable::can_isolate(),
+                own_table,
                 turn_budget: TURN_BUDGET,
             };
             let spawned = std::thread::Builder::new()
@@ -153,9 +159,8 @@ impl Crew {
 
 fn run_thread<W: Workload>(spec: ShardSpec<Mail>, mut client: Client<W>, shared: &Shared) {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        // The default of 50 us would make every request that is waited for late by as much. Where it
-        // cannot be set, the measured lag shows it.
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        // Where the kernel refuses, requests are late by its slack, and the measured lag shows it.
+        let _ = wake_precisely();
         let mut shard = Shard::open(spec)?;
         // The first turn begins the connections; nothing else would begin it.
         shard.io().wake_at(Instant::now());

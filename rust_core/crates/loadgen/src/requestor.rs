@@ -240,6 +240,9 @@ impl Workload for Users {
             };
             let Some(due) = run.poll_due(now) else { break };
             self.send(io, keys, due, now);
+            if io.is_spent() {
+                break;
+            }
         }
         let State::Running { run, start } = &self.state else {
             return;
