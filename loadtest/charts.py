@@ -67,7 +67,7 @@ def percentile_chart(latency: Histogram, service: Histogram, reference: Referenc
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("share of requests")
         axes.set_ylabel("milliseconds, log scale")
-        axes.legend(loc="upper left")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         return _svg(
             figure, "percentiles", "Latency by percentile: round trip, service time and the published run"
         )
@@ -96,7 +96,7 @@ def throughput_chart(intervals: Sequence[Interval]) -> str:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel("seconds since the measured phase began")
         axes.set_ylabel("per second")
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         return _svg(
             figure, "throughput", "Throughput over time: requests sent and replies received per second"
         )

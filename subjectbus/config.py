@@ -32,8 +32,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(description="Threads that serve connections.", extra={"metavar": "N|auto"}),
     ] = UNSET
     driver: Annotated[
-        Literal["auto", "epoll", "uring"] | UnsetType,
-        Meta(description="How the kernel is asked for events.", extra={"metavar": "auto|epoll|uring"}),
+        Literal["auto", "epoll"] | UnsetType,
+        Meta(description="How the kernel is asked for events.", extra={"metavar": "auto|epoll"}),
     ] = UNSET
     max_connections: Annotated[
         Count | Literal["auto"] | UnsetType,

@@ -8,9 +8,9 @@ use reactor::{Conn, ConnId};
 use crate::counters::{Counter, Reason};
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
 use crate::outbound;
-use crate::server::Weight;
 use crate::session::Flags;
 use crate::shard::{Io, Shard, Timer};
+use crate::shared::Weight;
 
 /// What a delivery costs besides its bytes, expressed in bytes: operation, frame, look-ups.
 const OVERHEAD: usize = 64;

@@ -5,9 +5,8 @@ use protocol::ws::{Batch, handshake};
 use reactor::ConnId;
 
 use crate::counters::{Counter, Reason};
-use crate::session::{Flags, Transport};
+use crate::session::{Echo, Flags, Transport};
 use crate::shard::{Io, Shard};
-use crate::websocket::Echo;
 
 /// How a request is answered.
 pub(crate) enum Answer {

@@ -3,8 +3,10 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | settings, their defaults and checks |
-//! | [`server`] | the process's view: start, drain, stop, totals |
-//! | `shard` | one thread: the reactor's handler; turns, timers, mail, lame duck |
+//! | [`server`], `capacity` | the process's view: start, drain, stop, totals; what the limits allow |
+//! | `handler` | what the reactor tells a shard: connections, bytes, timers, mail, turns |
+//! | `shard`, `shared` | one thread's state, and what all share; how connections begin and end |
+//! | `drain` | lame duck mode |
 //! | `session`, `subscriptions` | the state of one connection |
 //! | `http`, `websocket` | from received bytes to the NATS stream |
 //! | `info` | the greeting |
@@ -14,9 +16,12 @@
 //! | `monitor` | `/healthz` and `/varz` |
 //! | [`counters`] | what has happened, and the conservation rule |
 
+mod capacity;
 pub mod config;
 pub mod counters;
 mod delivery;
+mod drain;
+mod handler;
 mod http;
 mod info;
 mod mail;
@@ -26,6 +31,7 @@ mod outbound;
 pub mod server;
 mod session;
 mod shard;
+mod shared;
 mod subscriptions;
 mod websocket;
 

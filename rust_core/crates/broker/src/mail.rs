@@ -93,7 +93,7 @@ pub(crate) struct Barrier {
 /// Mail between shards, and from the process to its shards.
 pub(crate) enum Mail {
     /// Deliver this; `publisher` is to be stalled if a receiver falls behind. `weight` is what it
-    /// counts for in [`Shared::weights`](crate::server::Shared::weights).
+    /// counts for in [`Shared::weights`](crate::shared::Shared::weights).
     Deliver {
         parcel: Arc<Parcel>,
         receivers: Receivers,

@@ -1,7 +1,5 @@
 //! The operations of a client.
 
-use std::sync::atomic::Ordering;
-
 use protocol::nats::{
     ClientOp, ConnectOptions, FromClient, Limits, ParseError, Parser, encode, error,
 };
@@ -327,28 +325,6 @@ impl Shard {
         }
     }
 
-    /// Removes what a connection holds that is ending.
-    pub(crate) fn release(&mut self, io: &mut Io, id: ConnId) {
-        if let Some(conn) = io.conn_mut(id) {
-            self.release_session(id, &mut conn.session);
-        }
-    }
-
-    /// What a connection that ends has held: subscriptions, and its place.
-    pub(crate) fn release_session(&mut self, id: ConnId, session: &mut Session) {
-        if std::mem::take(&mut session.has_place) {
-            self.shared.places.fetch_sub(1, Ordering::Relaxed);
-        }
-        let subscriptions = std::mem::take(&mut session.subscriptions);
-        for (place, one) in subscriptions.iter().filter(|(_, one)| !one.leaving) {
-            let subscriber = self.subscriber(id, place);
-            self.shared
-                .routing
-                .unsubscribe(one.subject(), one.queue(), &subscriber);
-            self.counts.add(Counter::Unsubscribed, 1);
-        }
-    }
-
     /// `+OK`, for verbose clients.
     #[inline]
     fn acknowledge(&mut self, io: &mut Io, id: ConnId, flags: Flags) {
@@ -364,15 +340,6 @@ impl Shard {
         if let Some(conn) = io.writer(id) {
             self.counts.add(Counter::Errors, 1);
             append_refusal(conn, text);
-        }
-    }
-
-    fn subscriber(&self, conn: ConnId, place: Place) -> Subscriber {
-        Subscriber {
-            conn,
-            index: place.0,
-            generation: place.1,
-            shard: self.index,
         }
     }
 }

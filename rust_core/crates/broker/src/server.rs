@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,18 +15,13 @@ use reactor::{
 };
 use router::SharedRouter;
 
-use crate::config::{Auto, Config, ConfigError, Limits};
+use crate::capacity;
+use crate::config::{Config, ConfigError};
 use crate::counters::{Published, Totals};
 use crate::info::Info;
-use crate::mail::{Mail, Subscriber};
+use crate::mail::Mail;
 use crate::shard::Shard;
-
-/// Descriptors of a shard's table that are not connections: standard streams, listeners, the
-/// backend's own and wake-ups.
-const RESERVED_DESCRIPTORS: u64 = 64;
-
-/// Most shards that may be set.
-pub(crate) const MAX_SHARDS: usize = 1024;
+use crate::shared::{ListenerKind, Shared, Weight};
 
 /// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
 /// as they arrive and never gathered, so that a generous limit costs nothing.
@@ -34,10 +29,6 @@ const MAX_GATHERED: usize = 64 << 20;
 
 /// Bytes that a shard receives or appends in one turn before it writes.
 const TURN_BUDGET: usize = 4 << 20;
-
-/// SO_REUSEPORT spreads a million connections over dozens of listeners within a few percent: a
-/// shard's table must have room for more than its share.
-const IMBALANCE: f64 = 1.1;
 
 /// The broker could not be started.
 #[derive(Debug)]
@@ -61,62 +52,6 @@ impl fmt::Display for StartError {
 }
 
 impl std::error::Error for StartError {}
-
-/// What a listener's connections speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListenerKind {
-    Tcp,
-    Http,
-    Monitor,
-}
-
-/// What all shards share.
-pub(crate) struct Shared {
-    pub(crate) routing: SharedRouter<Subscriber>,
-    pub(crate) limits: Limits,
-    pub(crate) info: Info,
-    /// Largest WebSocket message in bytes.
-    pub(crate) max_ws_message: u32,
-    /// Connections of the clients' listeners that are open now.
-    pub(crate) open: AtomicUsize,
-    /// Places of `max_connections` that are taken.
-    pub(crate) places: AtomicUsize,
-    /// What waits in each shard's mailbox.
-    pub(crate) weights: Box<[Weight]>,
-    pub(crate) next_cid: AtomicU64,
-    pub(crate) published: Box<[Published]>,
-    pub(crate) started: Instant,
-    pub(crate) seed: u64,
-}
-
-impl Shared {
-    pub(crate) fn totals(&self) -> Totals {
-        Totals::sum(self.published.iter())
-    }
-}
-
-/// The deliveries that wait in one shard's mailbox, in bytes of output that they will become.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct Weight(AtomicUsize);
-
-impl Weight {
-    /// Above this publishers to the shard are stalled.
-    const HIGH: usize = 32 << 20;
-
-    /// Whether it is too high now.
-    pub(crate) fn add(&self, weight: usize) -> bool {
-        self.0.fetch_add(weight, Ordering::Relaxed) + weight > Self::HIGH
-    }
-
-    pub(crate) fn subtract(&self, weight: usize) {
-        self.0.fetch_sub(weight, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_high(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > Self::HIGH
-    }
-}
 
 /// A running broker. Dropping it ends it at once.
 pub struct Broker {
@@ -149,7 +84,8 @@ impl Broker {
         let addresses = config.addresses().map_err(StartError::Config)?;
         let driver = config.driver().map_err(StartError::Config)?;
         let own_tables = fdtable::can_isolate();
-        let (shards, max_connections) = size(config, own_tables).map_err(StartError::Config)?;
+        let (shards, max_connections) =
+            capacity::size(config, own_tables).map_err(StartError::Config)?;
         let reservations = addresses
             .into_iter()
             .map(|(key, address)| match Reservation::new(address) {
@@ -345,111 +281,4 @@ fn run_shard(
     });
     // Nobody listens when the broker failed to start.
     let _ = tell_ended.send(outcome);
-}
-
-/// Number of shards, and of clients that they may hold.
-fn size(config: &Config, own_tables: bool) -> Result<(usize, usize), ConfigError> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let capacity = Capacity {
-        limit: fdtable::limit(),
-        own_tables,
-    };
-    let unusable = |what| {
-        Err(ConfigError {
-            key: "max_connections",
-            what,
-        })
-    };
-    let limit = capacity.limit;
-    match (config.shards, config.max_connections) {
-        (shards, Auto::Auto) => {
-            let shards = match shards {
-                Auto::Auto => cores,
-                Auto::Value(shards) => shards,
-            };
-            match capacity.of(shards) {
-                0 => unusable(format!(
-                    "the limit of {limit} open files leaves none for clients of {shards} shards"
-                )),
-                clients => Ok((shards, clients)),
-            }
-        }
-        (Auto::Auto, Auto::Value(wanted)) => match capacity.shards_for(cores, wanted) {
-            Some(shards) => Ok((shards, wanted)),
-            None => unusable(format!(
-                "{wanted} are more than the limit of {limit} open files allows, at most {}: raise \
-                 the limit (ulimit -n)",
-                (cores..=MAX_SHARDS)
-                    .map(|n| capacity.of(n))
-                    .max()
-                    .unwrap_or(0)
-            )),
-        },
-        (Auto::Value(shards), Auto::Value(wanted)) => {
-            if capacity.of(shards) >= wanted {
-                return Ok((shards, wanted));
-            }
-            let enough = match capacity.shards_for(1, wanted) {
-                Some(needed) => format!("set shards to {needed} or raise the limit (ulimit -n)"),
-                None => "raise the limit (ulimit -n)".into(),
-            };
-            unusable(format!(
-                "{wanted} are more than {shards} shards can hold at the limit of {limit} open \
-                 files, {}: {enough}",
-                capacity.of(shards)
-            ))
-        }
-    }
-}
-
-/// How many clients the limit of open files allows.
-struct Capacity {
-    limit: u64,
-    /// Whether the limit holds for each shard, rather than for all.
-    own_tables: bool,
-}
-
-impl Capacity {
-    /// What `shards` shards can hold.
-    fn of(&self, shards: usize) -> usize {
-        // Each table holds every shard's wake-up descriptor.
-        let taken = RESERVED_DESCRIPTORS + shards as u64;
-        let room = self.limit.min(1 << 32).saturating_sub(taken) as f64;
-        let tables = if self.own_tables { shards } else { 1 };
-        let imbalance = if tables > 1 { IMBALANCE } else { 1.0 };
-        (room * tables as f64 / imbalance) as usize
-    }
-
-    /// The fewest shards, at least `least`, that can hold `clients`.
-    fn shards_for(&self, least: usize, clients: usize) -> Option<usize> {
-        (least..=MAX_SHARDS).find(|shards| self.of(*shards) >= clients)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn more_clients_need_more_shards_where_each_has_a_table() {
-        let capacity = Capacity {
-            limit: 20_000,
-            own_tables: true,
-        };
-        assert_eq!(capacity.of(1), 19_935);
-        assert_eq!(capacity.shards_for(2, 15_000), Some(2));
-        let million = capacity.shards_for(2, 1_000_016).expect("enough");
-        assert!((50..60).contains(&million), "{million}");
-        let shared = Capacity {
-            limit: 20_000,
-            own_tables: false,
-        };
-        assert!(shared.of(8) < shared.of(1));
-        assert_eq!(shared.shards_for(1, 20_000), None);
-        let none = Capacity {
-            limit: 60,
-            own_tables: true,
-        };
-        assert_eq!(none.of(1), 0);
-    }
 }

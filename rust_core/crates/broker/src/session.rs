@@ -4,11 +4,28 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use protocol::nats::{ConnectOptions, FromClient, Parser};
-use protocol::ws::{Batch, Decoder};
+use protocol::ws::{Batch, Decoder, Role};
 
 use crate::counters::Reason;
 use crate::subscriptions::{Place, Subscriptions};
-use crate::websocket::Echo;
+
+/// Largest message that the echo takes: what the Autobahn test suite sends.
+const MAX_ECHO: u32 = 64 << 20;
+
+/// A plain WebSocket echo: whole messages, as they came.
+pub(crate) struct Echo {
+    pub(crate) decoder: Decoder,
+    pub(crate) message: Vec<u8>,
+}
+
+impl Echo {
+    pub(crate) fn new() -> Self {
+        Self {
+            decoder: Decoder::new(Role::Server, MAX_ECHO),
+            message: Vec::new(),
+        }
+    }
+}
 
 /// How received bytes are read. Authentication and TLS belong before it, compression inside
 /// `WebSocket`.

@@ -7,26 +7,8 @@ use reactor::ConnId;
 use crate::counters::Reason;
 use crate::nats::Read;
 use crate::outbound;
-use crate::session::Transport;
+use crate::session::{Echo, Transport};
 use crate::shard::{Io, Shard};
-
-/// Largest message that the echo takes: what the Autobahn test suite sends.
-const MAX_ECHO: u32 = 64 << 20;
-
-/// A plain WebSocket echo: whole messages, as they came.
-pub(crate) struct Echo {
-    decoder: Decoder,
-    message: Vec<u8>,
-}
-
-impl Echo {
-    pub(crate) fn new() -> Self {
-        Self {
-            decoder: Decoder::new(Role::Server, MAX_ECHO),
-            message: Vec::new(),
-        }
-    }
-}
 
 impl Shard {
     /// Reads frames; false when the connection has ended.

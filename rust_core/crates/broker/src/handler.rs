@@ -1,0 +1,295 @@
+//! What the reactor tells a shard: connections, bytes, timers, mail, turns.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use protocol::nats::{FromClient, Parser, encode, error};
+use reactor::{Closed, Conn, ConnId, Handler, Origin};
+
+use crate::counters::{Counter, Reason};
+use crate::http;
+use crate::mail::Mail;
+use crate::nats::Read;
+use crate::outbound;
+use crate::session::{Deferred, Session, Transport};
+use crate::shard::{Io, Shard, Timer};
+use crate::shared::ListenerKind;
+
+impl Handler for Shard {
+    type Session = Session;
+    type Mail = Mail;
+
+    fn accept(&mut self, listener: usize, peer: SocketAddr) -> Option<Session> {
+        let transport = match self.listeners.get(listener)? {
+            ListenerKind::Tcp => Transport::Tcp(Parser::new()),
+            ListenerKind::Http => Transport::Http(Vec::new()),
+            ListenerKind::Monitor => Transport::Monitor(Vec::new()),
+        };
+        let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
+        Some(Session::new(cid, peer, transport))
+    }
+
+    fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        if conn.session.is_client {
+            self.counts.add(Counter::ConnectionsOpened, 1);
+            self.open += 1;
+            self.shared.open.fetch_add(1, Ordering::Relaxed);
+        }
+        if !matches!(conn.session.transport, Transport::Tcp(_)) {
+            io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.handshake_timeout);
+        } else if self.take_place(io, id) {
+            self.greet(io, id);
+        }
+    }
+
+    fn on_received(&mut self, io: &mut Io, id: ConnId, bytes: &mut [u8]) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        conn.session.is_active = true;
+        let transport = match std::mem::replace(&mut conn.session.transport, Transport::Busy) {
+            Transport::Tcp(parser) => self.receive_tcp(io, id, parser, bytes),
+            Transport::WebSocket(mut decoder, mut parser) => {
+                let goes_on = self.receive_websocket(io, id, &mut decoder, &mut parser, bytes);
+                goes_on.then_some(Transport::WebSocket(decoder, parser))
+            }
+            Transport::Http(head) => self.receive_http(io, id, head, bytes),
+            Transport::Monitor(head) => self.receive_monitor(io, id, head, bytes),
+            Transport::Echo(mut echo) => {
+                let goes_on = self.receive_echo(io, id, &mut echo, bytes);
+                goes_on.then_some(Transport::Echo(echo))
+            }
+            Transport::Busy => None,
+        };
+        if let (Some(transport), Some(conn)) = (transport, io.conn_mut(id)) {
+            conn.session.transport = transport;
+        }
+    }
+
+    fn on_blocked(&mut self, io: &mut Io, id: ConnId) {
+        if let Some(conn) = io.conn_mut(id)
+            && !conn.session.has_deadline
+        {
+            conn.session.has_deadline = true;
+            conn.session.taken_mark = conn.taken;
+            io.set_timer(id, Timer::WRITE, self.shared.limits.write_deadline);
+        }
+    }
+
+    fn before_write(&mut self, conn: &mut Conn<Session>) {
+        outbound::seal_frame(&mut conn.session.framing, &mut conn.output);
+    }
+
+    fn on_closed(
+        &mut self,
+        _: &mut Io,
+        id: ConnId,
+        mut session: Session,
+        why: Closed,
+        unsent: u64,
+    ) {
+        let reason = session.ended.unwrap_or(match why {
+            Closed::Failed(_) | Closed::Refused(_) => Reason::ConnectionFailed,
+            Closed::Shutdown => Reason::Shutdown,
+            Closed::Peer | Closed::Local => Reason::ClientClosed,
+        });
+        self.note_ended(id);
+        self.release_session(id, &mut session);
+        let dropped = match reason {
+            Reason::SlowConsumer => Counter::DroppedSlowConsumer,
+            Reason::Shutdown => Counter::DroppedShutdown,
+            _ => Counter::DroppedClosed,
+        };
+        self.counts.add(dropped, unsent);
+        if session.is_client {
+            self.counts.add(Counter::ConnectionsClosed, 1);
+            self.counts.add_closed(reason);
+            self.open -= 1;
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn on_timer(&mut self, io: &mut Io, id: ConnId, kind: u8) {
+        match kind {
+            Timer::PING => self.handle_ping_timer(io, id),
+            Timer::WRITE => self.handle_write_timer(io, id),
+            Timer::HANDSHAKE => self.handle_handshake_timer(io, id),
+            Timer::RESUME => self.handle_resume_timer(io, id),
+            Timer::LAME_DUCK => self.handle_lame_duck_timer(io),
+            _ => {}
+        }
+    }
+
+    fn on_mail(&mut self, io: &mut Io, mail: Mail) {
+        match mail {
+            Mail::Deliver {
+                parcel,
+                receivers,
+                publisher,
+                weight,
+            } => self.deliver_parcel(io, &parcel, &receivers, publisher, weight),
+            Mail::Stall(id) => self.stall(io, (self.index, id)),
+            Mail::Barrier(barrier) => {
+                io.mail(usize::from(barrier.shard), Mail::Passed(barrier));
+            }
+            Mail::Passed(barrier) => self.handle_passed(io, barrier),
+            Mail::Drain => self.begin_draining(io),
+            Mail::Stop => io.stop(),
+        }
+    }
+
+    fn on_undelivered(&mut self, mail: Mail) {
+        match mail {
+            Mail::Deliver {
+                receivers, weight, ..
+            } => {
+                if let Some(to) = receivers.as_slice().first() {
+                    self.shared.weights[usize::from(to.shard)].subtract(weight);
+                }
+                let count = receivers.as_slice().len() as u64;
+                self.counts.add(Counter::DroppedShutdown, count);
+            }
+            Mail::Barrier(barrier) if barrier.shard == self.index => {
+                self.returned.push(barrier);
+            }
+            Mail::Barrier(barrier) => {
+                // If that shard has ended, too, nobody waits.
+                let shard = usize::from(barrier.shard);
+                drop(self.mailboxes.post(shard, Mail::Passed(barrier)));
+            }
+            Mail::Passed(_) | Mail::Stall(_) | Mail::Drain | Mail::Stop => {}
+        }
+    }
+
+    fn on_turn_end(&mut self, io: &mut Io) {
+        self.stalled_elsewhere = None;
+        self.receive_deferred(io);
+    }
+
+    fn on_written(&mut self, io: &mut Io) {
+        for barrier in std::mem::take(&mut self.returned) {
+            self.handle_passed(io, barrier);
+        }
+        self.publish_counts(io);
+        if self.draining.is_some() && self.is_drained() {
+            io.stop();
+        }
+    }
+}
+
+impl Shard {
+    /// Reads what was kept, as far as this turn's budget goes.
+    fn receive_deferred(&mut self, io: &mut Io) {
+        while !io.is_spent()
+            && let Some(id) = self.deferred.pop_front()
+        {
+            let Some(conn) = io.conn_mut(id) else {
+                continue;
+            };
+            let Some(Deferred { plain, mut frames }) =
+                conn.session.deferred.take().map(|deferred| *deferred)
+            else {
+                continue;
+            };
+            let transport = std::mem::replace(&mut conn.session.transport, Transport::Busy);
+            let transport = match transport {
+                Transport::Tcp(parser) => self.receive_tcp(io, id, parser, &plain),
+                Transport::WebSocket(mut decoder, mut parser) => {
+                    let goes_on = match self.receive_nats(io, id, &mut parser, &plain) {
+                        Read::All => {
+                            self.receive_websocket(io, id, &mut decoder, &mut parser, &mut frames)
+                        }
+                        Read::Left(left) => {
+                            self.defer(io, id, left, &frames);
+                            true
+                        }
+                        Read::Ended => false,
+                    };
+                    goes_on.then_some(Transport::WebSocket(decoder, parser))
+                }
+                other => Some(other),
+            };
+            if let (Some(transport), Some(conn)) = (transport, io.conn_mut(id)) {
+                conn.session.transport = transport;
+                if conn.session.deferred.is_none() && !conn.session.is_stalled {
+                    io.set_reading(id, true);
+                }
+            }
+        }
+        if !self.deferred.is_empty() {
+            io.wake_at(io.now());
+        }
+    }
+
+    fn receive_tcp(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        mut parser: Parser<FromClient>,
+        input: &[u8],
+    ) -> Option<Transport> {
+        match self.receive_nats(io, id, &mut parser, input) {
+            Read::All => {}
+            Read::Left(plain) => self.defer(io, id, plain, &[]),
+            Read::Ended => return None,
+        }
+        Some(Transport::Tcp(parser))
+    }
+
+    fn handle_ping_timer(&mut self, io: &mut Io, id: ConnId) {
+        let Some(interval) = self.shared.limits.ping_interval else {
+            return;
+        };
+        let Some(conn) = io.conn_mut(id) else { return };
+        let session = &mut conn.session;
+        if std::mem::take(&mut session.is_active) {
+            session.pings_out = 0;
+        } else if session.pings_out >= self.shared.limits.ping_max {
+            self.end(io, id, Reason::Stale, Some(error::STALE_CONNECTION));
+            return;
+        } else {
+            session.pings_out += 1;
+            if let Some(conn) = io.writer(id) {
+                outbound::append_bytes(conn, encode::PING);
+            }
+        }
+        io.set_timer(id, Timer::PING, interval);
+    }
+
+    /// A blocked client must have taken something since the deadline was set.
+    fn handle_write_timer(&mut self, io: &mut Io, id: ConnId) {
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
+        conn.session.has_deadline = false;
+        if !conn.is_blocked() {
+            return;
+        }
+        if conn.taken == conn.session.taken_mark {
+            self.end_slow_consumer(io, id);
+        } else {
+            self.on_blocked(io, id);
+        }
+    }
+
+    fn handle_handshake_timer(&mut self, io: &mut Io, id: ConnId) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        match conn.session.transport {
+            Transport::Http(_) => {
+                let response = http::plain(408, "the request did not come in time", &[]);
+                if let Some(conn) = io.writer(id) {
+                    conn.output.tail().extend_from_slice(&response);
+                }
+                self.end(io, id, Reason::HandshakeTimeout, None);
+            }
+            // Between requests it may be idle for one interval, inside a request not at all.
+            Transport::Monitor(ref head) => {
+                if head.is_empty() && std::mem::take(&mut conn.session.is_active) {
+                    io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.handshake_timeout);
+                } else {
+                    self.end(io, id, Reason::HandshakeTimeout, None);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What all shards of a broker share.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use router::SharedRouter;
+
+use crate::config::Limits;
+use crate::counters::{Published, Totals};
+use crate::info::Info;
+use crate::mail::Subscriber;
+
+/// What a listener's connections speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListenerKind {
+    Tcp,
+    Http,
+    Monitor,
+}
+
+/// What all shards share.
+pub(crate) struct Shared {
+    pub(crate) routing: SharedRouter<Subscriber>,
+    pub(crate) limits: Limits,
+    pub(crate) info: Info,
+    /// Largest WebSocket message in bytes.
+    pub(crate) max_ws_message: u32,
+    /// Connections of the clients' listeners that are open now.
+    pub(crate) open: AtomicUsize,
+    /// Places of `max_connections` that are taken.
+    pub(crate) places: AtomicUsize,
+    /// What waits in each shard's mailbox.
+    pub(crate) weights: Box<[Weight]>,
+    pub(crate) next_cid: AtomicU64,
+    pub(crate) published: Box<[Published]>,
+    pub(crate) started: Instant,
+    pub(crate) seed: u64,
+}
+
+impl Shared {
+    pub(crate) fn totals(&self) -> Totals {
+        Totals::sum(self.published.iter())
+    }
+}
+
+/// The deliveries that wait in one shard's mailbox, in bytes of output that they will become.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Weight(AtomicUsize);
+
+impl Weight {
+    /// Above this publishers to the shard are stalled.
+    const HIGH: usize = 32 << 20;
+
+    /// Whether it is too high now.
+    pub(crate) fn add(&self, weight: usize) -> bool {
+        self.0.fetch_add(weight, Ordering::Relaxed) + weight > Self::HIGH
+    }
+
+    pub(crate) fn subtract(&self, weight: usize) {
+        self.0.fetch_sub(weight, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > Self::HIGH
+    }
+}
