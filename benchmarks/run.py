@@ -48,7 +48,8 @@ CASES = [
 
 COLUMNS = [
     "server", "transport", "planned/s", "achieved/s", "mean ms", "p99 ms", "max ms", "timed out, errors",
-    "server CPU us/request", "load CPU us/request", "bytes/connection", "connections/s",
+    "server CPU us/request", "load CPU us/request", "resident MB", "bytes/connection",
+    "connections/s",
 ]  # fmt: skip
 
 
@@ -158,7 +159,9 @@ def render(results: dict[Case, list[Result]], peer: str | None) -> str:
     conditions = (
         f"Medians of {rounds} rounds, the cases in turn within each round. Server on core {SERVER_CPU}, "
         f"providers and requestor to core {LOAD_CPU}; loopback; 32-byte requests, 256-byte replies, 16 "
-        "providers, open loop, latency from the planned send time. Made by `make bench`."
+        "providers, open loop, latency from the planned send time. Resident memory is the server's peak in the "
+        "measured phase, and for each connection what it grew by since before the first. Connections/s count "
+        "from the first attempt to the last confirmed subscription. Made by `make bench`."
     )
     lines = [
         f"# Autocomplete workload, {USERS:,} users, {datetime.now(UTC):%Y-%m-%d}",
@@ -179,6 +182,7 @@ def render(results: dict[Case, list[Result]], peer: str | None) -> str:
             f"{sum(one['achieved']['timed_out'] + one['achieved']['errors'] for one in runs):,}",
             f"{median(runs, 'server', 'cpu_us_per_request'):.1f}",
             f"{median(runs, 'load', 'cpu_us_per_request'):.1f}",
+            f"{median(runs, 'server', 'rss_bytes') / 1e6:.1f}",
             f"{median(runs, 'server', 'rss_bytes_per_connection'):,.0f}",
             f"{statistics.median(connect_rate(one) for one in runs):,.0f}",
         ]
