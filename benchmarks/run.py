@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SERVER_CPU, LOAD_CPU = "0", "1"
 USERS = 15_000
 START_TIMEOUT_S = 20.0
+STALL_PROBE_S = 20.0
+STALL_S = 0.01
 
 Result = dict[str, Any]
 
@@ -61,6 +63,7 @@ def main() -> None:
     with lock.open("w") as held:
         # Two timed runs at once would measure each other.
         fcntl.flock(held, fcntl.LOCK_EX)
+        stalls = machine_stalls()
         results: dict[Case, list[Result]] = {}
         peer = find_nats_server()
         cases = [case for case in CASES if case.server == "subjectbus" or peer]
@@ -68,7 +71,7 @@ def main() -> None:
             for case in cases:
                 print(f"round {number + 1}: {title(case)}", file=sys.stderr)
                 results.setdefault(case, []).append(run(case, arguments.duration, peer))
-    record = render(results, peer)
+    record = render(results, peer, stalls)
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{datetime.now(UTC):%Y-%m-%d}-autocomplete.md"
     path.write_text(record, encoding="utf-8")
@@ -94,6 +97,21 @@ def find_nats_server() -> str | None:
     """nats-server's path: on PATH, or where `make setup` puts it."""
     installed = ROOT / ".cache" / "go" / "bin" / "nats-server"
     return shutil.which("nats-server") or (str(installed) if installed.exists() else None)
+
+
+def machine_stalls() -> str:
+    """How long the machine itself stops a thread that only looks at the clock: no latency means more."""
+    gaps, last, end = [], time.perf_counter(), time.perf_counter() + STALL_PROBE_S
+    while last < end:
+        now = time.perf_counter()
+        if now - last > STALL_S:
+            gaps.append(now - last)
+        last = now
+    longest = max(gaps, default=0.0) * 1000
+    return (
+        f"With nothing else running, a thread that only looked at the clock for {STALL_PROBE_S:.0f} s was "
+        f"stopped {len(gaps)} times for more than {STALL_S * 1000:.0f} ms, at most for {longest:.0f} ms."
+    )
 
 
 def run(case: Case, duration_s: int, peer: str | None) -> Result:
@@ -152,23 +170,23 @@ def port(urls: list[str]) -> int:
     return int(urls[0].rsplit(":", 1)[1])
 
 
-def render(results: dict[Case, list[Result]], peer: str | None) -> str:
+def render(results: dict[Case, list[Result]], peer: str | None, stalls: str) -> str:
     """The record as Markdown."""
     environment = next(iter(results.values()))[0]["environment"]
     rounds = len(next(iter(results.values())))
     conditions = (
         f"Medians of {rounds} rounds, the cases in turn within each round. Server on core {SERVER_CPU}, "
         f"providers and requestor to core {LOAD_CPU}; loopback; 32-byte requests, 256-byte replies, 16 "
-        "providers, open loop, latency from the planned send time. Resident memory is the server's peak in the "
-        "measured phase, and for each connection what it grew by since before the first. Connections/s count "
-        "from the first attempt to the last confirmed subscription. Made by `make bench`."
+        "providers, open loop, latency from the planned send time. Resident memory is the server's peak in "
+        "the measured phase, and for each connection what it grew by since before the first. Connections/s "
+        "count from the first attempt to the last confirmed subscription. Made by `make bench`."
     )
     lines = [
         f"# Autocomplete workload, {USERS:,} users, {datetime.now(UTC):%Y-%m-%d}",
         "",
         conditions,
         "",
-        "Machine: " + ", ".join(f"{key} {value}" for key, value in facts(environment, peer)) + ".",
+        "Machine: " + ", ".join(f"{key} {value}" for key, value in facts(environment, peer)) + f". {stalls}",
         "",
         "| " + " | ".join(COLUMNS) + " |",
         "|---" * len(COLUMNS) + "|",

@@ -10,6 +10,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from msgspec import structs
 
 from loadtest.histogram import Histogram
 from loadtest.reference import Reference
@@ -36,6 +37,7 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 _NS_PER_MS = 1e6
+_SHORTEST_S = 0.5
 _NINES = ((1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %"),
           (1e6, "99.9999 %"), (1e7, "99.99999 %"), (1e8, "99.999999 %"), (1e9, "99.9999999 %"))  # fmt: skip
 
@@ -75,6 +77,7 @@ def percentile_chart(latency: Histogram, service: Histogram, reference: Referenc
 
 def throughput_chart(intervals: Sequence[Interval]) -> str:
     """Requests sent and replies received in each second of the measured phase."""
+    intervals = without_sliver(intervals)
     with mpl.rc_context(_STYLE):
         figure, axes = _canvas()
         starts = [interval.start_s for interval in intervals]
@@ -100,6 +103,18 @@ def throughput_chart(intervals: Sequence[Interval]) -> str:
         return _svg(
             figure, "throughput", "Throughput over time: requests sent and replies received per second"
         )
+
+
+def without_sliver(intervals: Sequence[Interval]) -> Sequence[Interval]:
+    """The intervals, a last one too short to have a rate added to the one before it."""
+    *earlier, last = intervals
+    if not earlier or last.end_s - last.start_s >= _SHORTEST_S:
+        return intervals
+    *earlier, before = earlier
+    whole = structs.replace(
+        before, end_s=last.end_s, sent=before.sent + last.sent, received=before.received + last.received
+    )
+    return [*earlier, whole]
 
 
 def _canvas() -> tuple[Figure, Axes]:

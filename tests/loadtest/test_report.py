@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from rich.console import Console as Terminal
 
-from loadtest import artifacts, read_result
+from loadtest import artifacts, charts, read_result
 from loadtest.cli import loadtest as command
 from loadtest.collect import build_result
 from loadtest.comparison import compare
@@ -17,7 +17,7 @@ from loadtest.console import Console
 from loadtest.errors import ScenarioError
 from loadtest.messages import Progress
 from loadtest.report import render_report
-from loadtest.results import Sample, Server, ThresholdOutcome
+from loadtest.results import Interval, Sample, Server, ThresholdOutcome
 from subjectbus import cli
 from tests.loadtest import samples
 
@@ -81,6 +81,17 @@ def test_ids_are_unique_and_every_reference_leads_somewhere():
                 assert attributes[name].removeprefix("#") in ids
     for reference in re.findall(r"url\(#([^)]+)\)", render_report(samples.result())):
         assert reference in ids
+
+
+def test_a_sliver_at_the_end_draws_no_spike():
+    whole = {"p50_us": 1.0, "p99_us": 2.0, "max_us": 3.0}
+    seconds = [Interval(start_s=n, end_s=n + 1, sent=100, received=90, **whole) for n in range(3)]
+    sliver = Interval(start_s=3, end_s=3.001, sent=2, received=12, **whole)
+    *earlier, last = charts.without_sliver([*seconds, sliver])
+    assert earlier == seconds[:2]
+    assert (last.start_s, last.end_s, last.sent, last.received) == (2, 3.001, 102, 102)
+    assert charts.without_sliver(seconds) == seconds
+    assert charts.without_sliver([sliver]) == [sliver]
 
 
 def test_both_charts_are_named_drawings_in_the_pages_colours():
