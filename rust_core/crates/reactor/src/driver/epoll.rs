@@ -419,6 +419,7 @@ impl<H: Handler> Driver<H> for Epoll {
             }
         }
         io.deliver_mail_and_timers(handler);
+        io.renew_budget();
         handler.on_turn_end(io);
         for connect in std::mem::take(&mut io.connects) {
             self.connect(io, handler, &connect);

@@ -343,10 +343,15 @@ impl<H: Handler> Io<H> {
         }
     }
 
+    /// Gives the turn's next part a budget of its own, so that busy connections do not keep the
+    /// mail waiting, nor mail what the handler has put off.
+    pub(crate) fn renew_budget(&mut self) {
+        self.spent = 0;
+    }
+
     /// Hands out mail and timers.
     pub(crate) fn deliver_mail_and_timers(&mut self, handler: &mut H) {
-        // A budget of its own, or busy connections would keep the mail waiting.
-        self.spent = 0;
+        self.renew_budget();
         if self.inbox.is_empty() {
             self.mailboxes.take(self.shard, &mut self.inbox);
         }
