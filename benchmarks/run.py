@@ -136,6 +136,8 @@ def run(case: Case, duration_s: int, peer: str | None) -> Result:
         if status not in (0, 1):
             raise SystemExit(f"{title(case)}: the run failed with status {status}")
         result: Result = json.loads((out / "result.json").read_text(encoding="utf-8"))
+        if not result["conservation"]["holds"]:
+            raise SystemExit(f"{title(case)}: {result['conservation']}")
         return result
 
 

@@ -14,8 +14,7 @@ from subjectbus.config import BrokerConfig, load_config
 from subjectbus.server import Server, default_config
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT}
-_RUNNING_POLL_S = 1.0
-_DRAINING_POLL_S = 0.05
+_POLL_S = 0.1
 _STOP_TIMEOUT_S = 10.0
 
 
@@ -72,16 +71,17 @@ def _signals_held() -> Iterator[None]:
 def _run_until_signalled(server: Server) -> int:
     """Exit status: 0 after a drain, 128 + the signal's number when a second signal cut it short."""
     draining = False
-    while not server.wait(0.0):
-        info = signal.sigtimedwait(_SIGNALS, _DRAINING_POLL_S if draining else _RUNNING_POLL_S)
-        if info is None:
+    while not server.wait(_POLL_S):
+        # Not sigtimedwait(): when the process is stopped and continued it may return no signal at all.
+        if not signal.sigpending() & _SIGNALS:
             continue
-        name = signal.Signals(info.si_signo).name
+        number = signal.sigwait(_SIGNALS)
+        name = signal.Signals(number).name
         if draining:
             click.echo(f"subjectbus: {name} again: ending at once", err=True)
             server.stop()
             server.wait(_STOP_TIMEOUT_S)
-            return 128 + info.si_signo
+            return 128 + number
         click.echo(f"subjectbus: {name}: draining", err=True)
         server.drain()
         draining = True

@@ -152,6 +152,7 @@ impl fmt::Display for LinkError {
 /// A message that the connection's subscription received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Message<'a> {
+    pub(crate) subject: &'a [u8],
     /// Where an answer is expected.
     pub(crate) reply: Option<&'a [u8]>,
     /// The header block.
@@ -386,12 +387,14 @@ impl Nats {
         {
             match op {
                 ServerOp::Msg {
+                    subject,
                     reply,
                     headers,
                     payload,
                     ..
                 } => {
                     handle(Event::Message(Message {
+                        subject,
                         reply,
                         headers,
                         payload,

@@ -19,7 +19,12 @@ pub(crate) struct Providers {
     /// Where the reply is composed.
     payload: Box<[u8]>,
     received: u64,
+    /// Without an id or a reply subject.
     unanswerable: u64,
+    /// On another provider's subject.
+    misrouted: u64,
+    /// Not the bytes that their id gives.
+    corrupt: u64,
 }
 
 impl Providers {
@@ -31,6 +36,8 @@ impl Providers {
             payload,
             received: 0,
             unanswerable: 0,
+            misrouted: 0,
+            corrupt: 0,
         }
     }
 }
@@ -55,7 +62,11 @@ impl Workload for Providers {
     fn handle_slice(&mut self) {}
 
     #[inline]
-    fn handle_message(&mut self, _: u32, message: &Message<'_>, writer: Option<Writer<'_>>) {
+    fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>) {
+        if message.subject != Subject::provider(self.number(member)).as_bytes() {
+            self.misrouted += 1;
+            return;
+        }
         let (
             Some(id),
             Some(to),
@@ -69,6 +80,10 @@ impl Workload for Providers {
             self.unanswerable += 1;
             return;
         };
+        if !payload::is_intact(message.payload, Stream::Request, message.payload.len()) {
+            self.corrupt += 1;
+            return;
+        }
         self.received += 1;
         payload::fill(&mut self.payload, Stream::Reply, id);
         let payload = &self.payload;
@@ -89,5 +104,51 @@ impl Workload for Providers {
         publish(&gauges.received, self.received);
         publish(&gauges.sent, items);
         publish(&gauges.unanswerable, self.unanswerable);
+        publish(&gauges.misrouted, self.misrouted);
+        publish(&gauges.corrupt, self.corrupt);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn judged(subject: &[u8], payload: &[u8]) -> (u64, u64, u64, u64) {
+        let mut providers = Providers::new(3, 64);
+        let message = Message {
+            subject,
+            reply: Some(b"/c/1"),
+            headers: None,
+            payload,
+        };
+        let mut outbox = crate::outbox::Outbox::new(false);
+        let mut output = reactor::Output::default();
+        let writer = Writer {
+            outbox: &mut outbox,
+            output: &mut output,
+            keys: &mut Rng::new(1),
+        };
+        providers.handle_message(2, &message, Some(writer));
+        assert_eq!(providers.received == 1, !output.is_empty());
+        let Providers {
+            received,
+            unanswerable,
+            misrouted,
+            corrupt,
+            ..
+        } = providers;
+        (received, unanswerable, misrouted, corrupt)
+    }
+
+    #[test]
+    fn only_a_whole_request_on_its_own_subject_is_answered() {
+        let mut request = [0; 32];
+        payload::fill(&mut request, Stream::Request, 77);
+        assert_eq!(judged(b"/s/5", &request), (1, 0, 0, 0));
+        assert_eq!(judged(b"/s/5", &request[..7]), (0, 1, 0, 0));
+        assert_eq!(judged(b"/s/4", &request), (0, 0, 1, 0));
+        request[31] ^= 1;
+        assert_eq!(judged(b"/s/5", &request), (0, 0, 0, 1));
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Gauges {
     pub(crate) sending: AtomicU64,
     /// Messages that a provider cannot answer.
     pub(crate) unanswerable: AtomicU64,
+    pub(crate) misrouted: AtomicU64,
+    pub(crate) corrupt: AtomicU64,
     /// Replies of the last second.
     pub(crate) second_count: AtomicU64,
     /// Sum of their latencies in nanoseconds.

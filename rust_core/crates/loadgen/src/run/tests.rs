@@ -26,6 +26,7 @@ fn reply(id: u64) -> Vec<u8> {
 
 fn message(payload: &[u8]) -> Message<'_> {
     Message {
+        subject: b"/c/0",
         reply: None,
         headers: None,
         payload,
