@@ -50,7 +50,7 @@ CASES = [
 
 COLUMNS = [
     "server", "transport", "planned/s", "achieved/s", "mean ms", "p99 ms", "max ms", "timed out, errors",
-    "server CPU us/request", "load CPU us/request", "resident MB", "bytes/connection",
+    "server CPU us/request", "load CPU us/request", "resident MB", "growth bytes/connection",
     "connections/s",
 ]  # fmt: skip
 
@@ -180,7 +180,7 @@ def render(results: dict[Case, list[Result]], peer: str | None, stalls: str) -> 
         f"Medians of {rounds} rounds, the cases in turn within each round. Server on core {SERVER_CPU}, "
         f"providers and requestor to core {LOAD_CPU}; loopback; 32-byte requests, 256-byte replies, 16 "
         "providers, open loop, latency from the planned send time. Resident memory is the server's peak in "
-        "the measured phase, and for each connection what it grew by since before the first. Connections/s "
+        "the measured phase, Python included, and what it grew by for each connection. Connections/s "
         "count from the first attempt to the last confirmed subscription. Made by `make bench`."
     )
     lines = [
@@ -203,7 +203,7 @@ def render(results: dict[Case, list[Result]], peer: str | None, stalls: str) -> 
             f"{median(runs, 'server', 'cpu_us_per_request'):.1f}",
             f"{median(runs, 'load', 'cpu_us_per_request'):.1f}",
             f"{median(runs, 'server', 'rss_bytes') / 1e6:.1f}",
-            f"{median(runs, 'server', 'rss_bytes_per_connection'):,.0f}",
+            f"{median(runs, 'server', 'rss_growth_bytes_per_connection'):,.0f}",
             f"{statistics.median(connect_rate(one) for one in runs):,.0f}",
         ]
         lines.append(f"| {case.server} | {case.transport} | {case.rate:,} | " + " | ".join(figures) + " |")

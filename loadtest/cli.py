@@ -9,6 +9,7 @@ from loadtest.child import parse_cpus
 from loadtest.collect import build_result
 from loadtest.console import Console
 from loadtest.errors import RunError
+from loadtest.interrupts import Interrupts
 from loadtest.run import Options, require_limits, run_scenario
 from loadtest.scenario import load_scenario, shipped_scenarios, with_transport
 from loadtest.target import parse_target
@@ -78,14 +79,16 @@ def run(
     folder = out or artifacts.default_folder(plan.name)
     artifacts.create_folder(folder)
     console = Console(plan, quiet=quiet)
-    try:
-        with console:
-            collected = run_scenario(plan, options, console)
-    except UsageError:
-        artifacts.discard_empty(folder)
-        raise
-    result, logged = build_result(collected)
-    artifacts.write_folder(result, logged, folder)
+    with Interrupts() as interrupts:
+        try:
+            with console:
+                collected = run_scenario(plan, options, console, interrupts)
+        except UsageError:
+            artifacts.discard_empty(folder)
+            raise
+        console.announce("writing results")
+        result, logged = build_result(collected)
+        artifacts.write_folder(result, logged, folder)
     console.conclude(result, folder)
     if result.error:
         raise RunError(result.error)

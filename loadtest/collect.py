@@ -6,6 +6,7 @@ deviation and percentile is computed once, from the total.
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,14 @@ from typing import Any
 import msgspec
 
 from loadtest.histogram import Histogram, LoggedInterval
-from loadtest.messages import Moments, Progress, ProviderResult, RequestorResult, WarmupCounts
+from loadtest.messages import (
+    EngineInterval,
+    Moments,
+    Progress,
+    ProviderResult,
+    RequestorResult,
+    WarmupCounts,
+)
 from loadtest.reference import PUBLISHED_2016
 from loadtest.results import (
     Achieved,
@@ -127,17 +135,38 @@ def merge_intervals(results: Sequence[RequestorResult]) -> tuple[list[Interval],
     return intervals, logged
 
 
+def measured_rate(results: Sequence[RequestorResult]) -> float:
+    """Replies per second within the measured phase: the requestors' rates, each over its own duration."""
+    return sum(
+        _received_within(result.intervals, result.duration_s) / result.duration_s
+        for result in results
+        if result.duration_s
+    )
+
+
+def _received_within(intervals: Sequence[EngineInterval], duration_s: float) -> float:
+    """Replies received before `duration_s`.
+
+    The engine's intervals are whole seconds, but for the last, which ends with the drain. So this is exact
+    for a phase of whole seconds; of an interval that lies across its end, the share of its time counts.
+    """
+    received = 0.0
+    for part in intervals:
+        if part.end_s <= duration_s:
+            received += part.received
+        elif part.start_s < duration_s:
+            received += part.received * (duration_s - part.start_s) / (part.end_s - part.start_s)
+    return received
+
+
 def achieve(collected: Collected) -> Achieved:
-    """The counts of all requestors; for one without a result, what it last reported."""
-    results = collected.requestors
-    providers = collected.provider.connections if collected.provider else 0
-    duration_s = max((result.duration_s for result in results), default=0.0)
-
-    def total(name: str) -> int:
-        return sum(getattr(part, name, 0) for part in (*results, *collected.last_progress))
-
-    connections = total("connections") + providers
-    rate = total("received") / duration_s if duration_s else 0.0
+    """The counts of all requestors that have a result; of the others only the connections."""
+    results, provider = collected.requestors, collected.provider
+    opened: list[RequestorResult | Progress] = [*results, *collected.last_progress]
+    providers = provider.connections if provider else 0
+    connections = sum(part.connections for part in opened) + providers
+    rate = measured_rate(results)
+    talkers: list[RequestorResult | ProviderResult] = [*results, *([provider] if provider else [])]
     counts = (
         "sent",
         "received",
@@ -149,7 +178,6 @@ def achieve(collected: Collected) -> Achieved:
         "no_responders",
         "unmatched",
         "disconnected",
-        "connect_failures",
     )
     return Achieved(
         connections=connections,
@@ -157,7 +185,11 @@ def achieve(collected: Collected) -> Achieved:
         rate=rate,
         messages_per_s=rate * _MESSAGES_PER_REQUEST,
         connect_s=max((result.connect_s for result in results), default=0.0),
-        **{name: total(name) for name in counts},
+        connect_failures=sum(part.connect_failures for part in opened),
+        max_send_lag_us=max((result.max_send_lag_ns for result in results), default=0) / _NS_PER_US,
+        server_errors=sum(talker.server_errors for talker in talkers),
+        first_server_error=next((t.first_server_error for t in talkers if t.first_server_error), None),
+        **{name: sum(getattr(result, name) for result in results) for name in counts},
     )
 
 
@@ -169,12 +201,22 @@ def conserve(collected: Collected) -> Conservation:
         _outcomes("warm-up requests", [r.warmup for r in results]),
     ]
     if provider is not None:
-        detail = f"received {provider.received:,} = sent {provider.sent:,}"
-        checks.append(Check(name="providers", detail=detail, holds=provider.received == provider.sent))
+        checks.append(_answers(provider))
     if collected.error or not results or provider is None:
         checks.append(Check(name="the run", detail=collected.error or "no result", holds=False))
+    checks += check_broker(collected)
     if collected.counters is not None:
-        return _conserve_broker(collected.counters, checks)
+        counts = _BrokerCounts()
+        with suppress(msgspec.ValidationError):  # which a check says already
+            counts = _broker_counts(collected.counters)
+        return Conservation(
+            published=counts.published,
+            delivered=counts.delivered,
+            dropped=counts.dropped,
+            pending=counts.pending,
+            checks=checks,
+            holds=all(check.holds for check in checks),
+        )
     phases: list[RequestorResult | WarmupCounts] = [*results, *(result.warmup for result in results)]
     return Conservation(
         published=sum(phase.sent for phase in phases) + (provider.sent if provider else 0),
@@ -200,31 +242,77 @@ def _outcomes(name: str, counts: Sequence[RequestorResult] | Sequence[WarmupCoun
     )
 
 
-def _conserve_broker(counters: Mapping[str, Any], checks: list[Check]) -> Conservation:
-    """The broker's rule: what matched a subscription was delivered, dropped for a reason, or is pending."""
+def _answers(provider: ProviderResult) -> Check:
+    """Each request was answered, and nothing came that is no request to that provider."""
+    astray = {name: getattr(provider, name) for name in ("unanswerable", "misrouted", "corrupt")}
+    found = [f"{name} {count:,}" for name, count in astray.items() if count]
+    return Check(
+        name="providers",
+        detail=", ".join([f"received {provider.received:,} = sent {provider.sent:,}", *found]),
+        holds=provider.received == provider.sent and not found,
+    )
+
+
+def check_broker(collected: Collected) -> list[Check]:
+    """The own broker's rule after the drain, and its counts beside those of the load."""
+    if collected.counters is None:
+        return []
     try:
-        counts = msgspec.convert(counters.get("conservation"), _BrokerCounts)
+        counts = _broker_counts(collected.counters)
     except msgspec.ValidationError as error:
-        counts = _BrokerCounts()
-        checks = [*checks, Check(name="broker", detail=f"counters unreadable: {error}", holds=False)]
+        return [Check(name="broker", detail=f"counters unreadable: {error}", holds=False)]
     dropped = sum(counts.dropped.values())
+    # The broker computes what is pending from the other three, so the sum says nothing unless it is zero.
     rule = Check(
         name="broker",
         detail=(
             f"matched {counts.matched:,} = delivered {counts.delivered:,}"
-            f" + dropped {dropped:,} + pending {counts.pending:,}"
+            f" + dropped {dropped:,} + pending {counts.pending:,}, pending = 0"
         ),
-        holds=counts.matched == counts.delivered + dropped + counts.pending,
+        holds=counts.matched == counts.delivered + dropped and counts.pending == 0,
     )
-    checks = [*checks, rule]
-    return Conservation(
-        published=counts.published,
-        delivered=counts.delivered,
-        dropped=counts.dropped,
-        pending=counts.pending,
-        checks=checks,
-        holds=all(check.holds for check in checks),
+    return [rule, *_compare_with_load(collected, counts, dropped)]
+
+
+def _broker_counts(counters: Mapping[str, Any]) -> _BrokerCounts:
+    return msgspec.convert(counters.get("conservation"), _BrokerCounts)
+
+
+def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int) -> list[Check]:
+    """What the broker took in and gave out is what the load sent and received, where that is known."""
+    results, provider = collected.requestors, collected.provider
+    if provider is None or not results or collected.last_progress:
+        return []
+    if provider.disconnected or any(result.disconnected for result in results):
+        # What a lost connection still held was sent by one side and never seen by the other, and requests
+        # without a connection count as sent, of the warm-up without saying how many they were.
+        return []
+    if any(r.warmup.timed_out or r.timed_out != r.late for r in results):
+        # A request without any reply may still be under way, or its reply may have come after the end. Late
+        # replies of the warm-up are not reported.
+        return []
+    sent = sum(result.sent + result.warmup.sent for result in results)
+    checks = [
+        Check(
+            name="broker took in",
+            detail=f"published {counts.published:,} = requests {sent:,} + replies {provider.sent:,}",
+            holds=counts.published == sent + provider.sent,
+        )
+    ]
+    if dropped or any(result.unmatched or result.warmup.errors for result in results):
+        # A status of the broker's own that fits no request is unmatched as a foreign message is, and errors
+        # of the warm-up are not told apart: neither says whether there was a delivery.
+        return checks
+    replies = sum(r.received + r.late + r.duplicates + r.corrupt + r.warmup.received for r in results)
+    requests = provider.received + provider.unanswerable + provider.misrouted + provider.corrupt
+    checks.append(
+        Check(
+            name="broker gave out",
+            detail=f"delivered {counts.delivered:,} = requests {requests:,} + replies {replies:,}",
+            holds=counts.delivered == requests + replies,
+        )
     )
+    return checks
 
 
 def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:

@@ -28,10 +28,15 @@ class Row:
     reference_per_core: str = _ABSENT
 
 
+def sees_server(result: Result) -> bool:
+    """Whether the machine that the environment describes is the server's, too."""
+    return result.target is None or result.server.cpu_percent is not None
+
+
 def compare(result: Result) -> list[Row]:
-    """The rows, throughput first. Per core means per hardware thread of the machine."""
+    """The rows, throughput first. Per core means per hardware thread of the server's machine."""
     achieved, reference = result.achieved, result.reference
-    cores = int(result.environment.get("cores", 0))
+    cores = int(result.environment.get("cores", 0)) if sees_server(result) else 0
     extensive: list[tuple[str, float, float]] = [
         ("concurrent connections", achieved.connections, reference.connections),
         ("subjects", achieved.subjects, reference.subjects),
@@ -62,7 +67,11 @@ def compare(result: Result) -> list[Row]:
         )
     )
     memory = reference.rss_bytes_per_connection
-    rows.append(Row("memory, bytes/connection", _whole(server.rss_bytes_per_connection), _whole(memory)))
+    rows.append(
+        Row("resident memory, bytes/connection", _whole(server.rss_bytes_per_connection), _whole(memory))
+    )
+    growth = _whole(server.rss_growth_bytes_per_connection)
+    rows.append(Row("memory growth, bytes/connection", growth, _ABSENT))
     return rows
 
 

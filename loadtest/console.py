@@ -1,5 +1,10 @@
-"""What a run says while it goes and when it is over; on standard error, so that output can be piped."""
+"""What a run says while it goes and when it is over; on standard error, so that output can be piped.
 
+Nobody has to listen: once the terminal or the pipe has gone it is silent, and the run goes on.
+"""
+
+import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,14 +23,36 @@ from loadtest.scenario import Scenario
 _PLAIN_WIDTH = 100
 
 
+class Screen(Terminal):
+    """A terminal that falls silent when nobody reads it any more, whatever rich is doing at the time."""
+
+    def on_broken_pipe(self) -> None:
+        """Not the program's end, which it is for rich."""
+        self._fall_silent()
+
+    def _check_buffer(self) -> None:
+        # All writing is in here. A terminal that was closed is an error other than a broken pipe, and would
+        # leave rich's live display half begun if it came out.
+        try:
+            super()._check_buffer()
+        except OSError:
+            self._fall_silent()
+
+    def _fall_silent(self) -> None:
+        self.quiet = True
+        # Python would fail to flush at exit what is still buffered, with status 120.
+        with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), self.file.fileno())
+
+
 class Console:
     """A bar for each phase on a terminal, a line a second elsewhere, nothing when quiet.
 
     A context manager: the bars are live inside it.
     """
 
-    def __init__(self, scenario: Scenario, *, quiet: bool, terminal: Terminal | None = None) -> None:
-        self._terminal = terminal or Terminal(stderr=True, quiet=quiet)
+    def __init__(self, scenario: Scenario, *, quiet: bool, screen: Screen | None = None) -> None:
+        self._terminal = screen or Screen(stderr=True, quiet=quiet)
         self._live = self._terminal.is_terminal
         if not self._live:
             self._terminal.width = max(self._terminal.width, _PLAIN_WIDTH)
@@ -61,6 +88,10 @@ class Console:
         done = float(sample.connections) if name == "connecting" else progress.elapsed_s
         self._bars.update(self._tasks[name], completed=done, figures=_figures(sample), refresh=True)
 
+    def announce(self, text: str) -> None:
+        """What is done now."""
+        self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
+
     def conclude(self, result: Result, folder: Path) -> None:
         """The table beside the reference, the verdicts, and where everything is."""
         table = Table(
@@ -72,6 +103,10 @@ class Console:
         for row in compare(result):
             table.add_row(row.measure, row.run, row.reference)
         self._terminal.print(table)
+        achieved = result.achieved
+        if achieved.server_errors:
+            text = f"errors from the server: {achieved.server_errors:,}, first: {achieved.first_server_error}"
+            self._terminal.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
         for check in result.conservation.checks:
             self._verdict("conservation", f"{check.name}: {check.detail}", holds=check.holds)
         for outcome in result.thresholds:

@@ -113,6 +113,11 @@ class RequestorResult(Struct, frozen=True, kw_only=True):
     no_responders: int
     unmatched: int
     disconnected: int
+    server_errors: int = 0
+    """`-ERR` received, whenever that was."""
+    first_server_error: str | None = None
+    max_send_lag_ns: int = 0
+    """How long after its planned time a request was sent at worst."""
     warmup: WarmupCounts
     latency: Moments
     service: Moments
@@ -125,6 +130,15 @@ class ProviderResult(Struct, frozen=True, kw_only=True):
     connections: int
     received: int
     sent: int
+    unanswerable: int = 0
+    """Messages without an id or a reply subject."""
+    misrouted: int = 0
+    """Messages on another provider's subject."""
+    corrupt: int = 0
+    """Messages that are not the bytes that their id gives."""
+    disconnected: int = 0
+    server_errors: int = 0
+    first_server_error: str | None = None
 
 
 class Configure(Struct, frozen=True, tag="configure", tag_field="command"):

@@ -63,12 +63,13 @@ class Meter:
         (server_from, load_from), (server_to, load_to) = self._window
         server, load = Server(), Load()
         if server_from and server_to:
-            grown = self._peak_rss - self._idle.rss_bytes if self._idle else None
+            grown = self._peak_rss - self._idle.rss_bytes if self._idle and connections else None
             server = Server(
                 cpu_percent=server_to.cpu_percent_since(server_from),
                 cpu_us_per_request=server_to.cpu_us_per(rate, server_from),
                 rss_bytes=self._peak_rss,
-                rss_bytes_per_connection=grown / connections if grown is not None and connections else None,
+                rss_bytes_per_connection=self._peak_rss / connections if connections else None,
+                rss_growth_bytes_per_connection=grown / connections if grown is not None else None,
             )
         if load_from and load_to:
             load = Load(

@@ -8,7 +8,7 @@ import jinja2
 from markupsafe import Markup
 
 from loadtest import charts
-from loadtest.comparison import compare
+from loadtest.comparison import compare, sees_server
 from loadtest.histogram import Histogram
 from loadtest.results import Result
 
@@ -35,6 +35,7 @@ def render_report(result: Result) -> str:
         verdict=_verdict,
         headline=[row for row in rows if row.measure in _HEADLINES],
         comparison=rows,
+        sees_server=sees_server(result),
         scenario=list(_flatten(result.scenario)),
         environment=list(_flatten(result.environment)),
         percentile_chart=_percentile_chart(result),

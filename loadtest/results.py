@@ -22,12 +22,17 @@ class Requested(Struct, frozen=True, kw_only=True):
 
 
 class Achieved(Struct, frozen=True, kw_only=True):
-    """What happened; requests of the measured phase."""
+    """What happened; requests of the measured phase.
+
+    A requestor that ended without a result counts with its connections alone: what it last reported does
+    not tell the warm-up from the measured phase. The timeline has it.
+    """
 
     connections: int
     subjects: int
     sent: int
     received: int
+    """In all, those that came after the measured phase included."""
     timed_out: int
     errors: int
     duplicates: int
@@ -38,10 +43,15 @@ class Achieved(Struct, frozen=True, kw_only=True):
     disconnected: int
     connect_failures: int
     rate: float
-    """Replies per second."""
+    """Replies per second within the measured phase: what a server that fell behind answers later is none."""
     messages_per_s: float
     """Four for each reply: request in and out, reply in and out."""
     connect_s: float
+    max_send_lag_us: float = 0.0
+    """How long after its planned time a request was sent at worst."""
+    server_errors: int = 0
+    """`-ERR` that requestors and providers received."""
+    first_server_error: str | None = None
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -69,6 +79,7 @@ class Server(Struct, frozen=True, kw_only=True):
     rss_bytes: int | None = None
     """The most it had."""
     rss_bytes_per_connection: float | None = None
+    rss_growth_bytes_per_connection: float | None = None
     """What it grew by since before the first connection, divided by the connections."""
     net_in_bps: float | None = None
     net_out_bps: float | None = None

@@ -1,19 +1,19 @@
 """One run of a scenario: server, connections, warm-up, measured phase, drain, accounts."""
 
 import math
-import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, get_args
 
 from msgspec import structs
 
-from loadtest.collect import Collected
+from loadtest.collect import Collected, check_broker, measured_rate
 from loadtest.environment import describe_environment
 from loadtest.errors import RunError
+from loadtest.interrupts import Interrupts
 from loadtest.launch import Broker, Fleet, Worker
 from loadtest.messages import (
     Configure,
@@ -30,7 +30,7 @@ from loadtest.results import Sample
 from loadtest.sampling import fetch_counters
 from loadtest.scenario import Scenario
 from loadtest.target import Target
-from subjectbus import BrokerConfig, UsageError, limits, settings
+from subjectbus import BrokerConfig, LimitError, UsageError, limits, settings
 
 _POLL_S = 0.02
 _SAMPLE_EVERY_S = 1.0
@@ -71,40 +71,40 @@ class Options:
     load_cpus: frozenset[int] | None = None
 
 
-def run_scenario(scenario: Scenario, options: Options, view: View) -> Collected:
+def run_scenario(scenario: Scenario, options: Options, view: View, interrupts: Interrupts) -> Collected:
     """Runs it to its end, or to its failure, which is in `error` then, with all that was collected.
+
+    `interrupts`, entered, are held on return: what was collected is the caller's to save.
 
     Raises:
         UsageError: Nothing can be run like this: an unusable broker configuration, workload or process.
     """
-    return _Run(scenario, options, view).execute()
+    return _Run(scenario, options, view, interrupts).execute()
 
 
 def require_limits(scenario: Scenario) -> None:
     """LimitError when a worker could not hold its connections; the own broker checks its limits itself."""
-    limits.require_descriptors("a requestor", math.ceil(scenario.users / scenario.requestors))
-    limits.require_descriptors("the provider", scenario.providers)
+    users = math.ceil(scenario.users / scenario.requestors)
+    _require_descriptors("a requestor thread", users, scenario.threads, "threads= or requestors=")
+    _require_descriptors(
+        "a provider thread", scenario.providers, scenario.provider_threads, "provider_threads="
+    )
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: with its children ended and its results written."""
-    previous = {
-        number: signal.signal(number, signal.default_int_handler)
-        for number in (signal.SIGTERM, signal.SIGHUP)
-    }
+def _require_descriptors(who: str, connections: int, threads: int, remedy: str) -> None:
+    """Each thread of the engine has a descriptor table, and so the whole limit, of its own."""
     try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        limits.require_descriptors(who, math.ceil(connections / threads))
+    except LimitError as error:
+        raise LimitError(f"{error}; a higher {remedy} spreads them") from error
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, options: Options, view: View) -> None:
+    def __init__(self, scenario: Scenario, options: Options, view: View, interrupts: Interrupts) -> None:
         self._scenario = scenario
         self._options = options
         self._view = view
+        self._interrupts = interrupts
         self._fleet = Fleet()
         self._collected = Collected(
             scenario=scenario,
@@ -117,18 +117,23 @@ class _Run:
         self._phase: Phase | None = None
 
     def execute(self) -> Collected:
-        with _interruptible(), self._fleet:
+        with self._fleet:
             try:
-                address, host, path = self._start_server()
-                self._connect(address, host, path)
-                self._drive()
-                self._account()
-                self._fleet.end()
-            except RunError as error:
-                self._salvage(str(error))
+                self._run_to_end()
+                self._interrupts.hold()
             except KeyboardInterrupt:
                 self._salvage("interrupted")
         return self._collected
+
+    def _run_to_end(self) -> None:
+        try:
+            address, host, path = self._start_server()
+            self._connect(address, host, path)
+            self._drive()
+            self._account()
+            self._fleet.end()
+        except RunError as error:
+            self._salvage(str(error))
 
     def _start_server(self) -> tuple[str, str, str]:
         """Address, Host header and path to connect to."""
@@ -204,12 +209,12 @@ class _Run:
         deadline = time.monotonic() + _ACCOUNT_TIMEOUT_S
         while True:
             try:
-                counters = self._collected.counters = fetch_counters(broker.addresses["monitor"])
+                self._collected.counters = fetch_counters(broker.addresses["monitor"])
             except (OSError, ValueError) as error:
                 broker.require_alive()
                 raise RunError(f"broker's counters at /varz: {error}") from error
-            account = counters.get("conservation", {})
-            if not account.get("pending") or time.monotonic() > deadline:
+            # What has just arrived shows in the counters a moment later.
+            if all(check.holds for check in check_broker(self._collected)) or time.monotonic() > deadline:
                 return
             time.sleep(_POLL_S)
 
@@ -218,26 +223,28 @@ class _Run:
         collected.requestors = [worker.requestor for worker in requestors if worker.requestor is not None]
         collected.provider = self._fleet.provider.provider if self._fleet.provider else None
         collected.last_progress = [worker.progress for worker in requestors if worker.requestor is None]
-        answered = sum(result.received for result in collected.requestors)
-        duration_s = max((result.duration_s for result in collected.requestors), default=0.0)
-        rate = answered / duration_s if duration_s else 0.0
         connections = max((sample.connections for sample in collected.timeline), default=0)
+        rate = measured_rate(collected.requestors)
         collected.server, collected.load = self._meter.summary(rate, connections)
 
     def _salvage(self, reason: str) -> None:
         """The run has failed: whoever still lives sends no more, drains and reports; providers last."""
+        self._interrupts.hold()
         self._collected.error = reason
-        with suppress(KeyboardInterrupt):
-            self._stop(self._fleet.requestors)
-            self._stop([self._fleet.provider] if self._fleet.provider else [])
+        self._stop(self._fleet.requestors)
+        self._stop([self._fleet.provider] if self._fleet.provider else [])
         self._gather()
 
     def _stop(self, workers: list[Worker]) -> None:
+        """Waits for their results, unless told again to end."""
+        told = self._interrupts.count
         for worker in workers:
             with suppress(RunError, UsageError):
                 worker.send(Stop())
         deadline = time.monotonic() + self._scenario.timeout_s + _ACCOUNT_TIMEOUT_S
         while time.monotonic() < deadline and any(worker.reporting for worker in workers):
+            if self._interrupts.count > told:
+                return
             time.sleep(_POLL_S)
 
     def _until(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
@@ -310,7 +317,7 @@ def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -
         reply_bytes=scenario.reply_bytes,
         timeout_s=scenario.timeout_s,
         threads=scenario.threads,
-        seed=scenario.seed + index,
+        seed=(scenario.seed + index) % 2**64,
         connect_rate=scenario.connect_rate / scenario.requestors,
         connect_in_flight=scenario.connect_in_flight,
         arrivals=scenario.arrivals,

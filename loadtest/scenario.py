@@ -1,5 +1,6 @@
 """Scenarios: what is run, typed; shipped ones by name, others from a TOML file, `--set` on top."""
 
+import math
 import tomllib
 from collections.abc import Iterable
 from importlib.resources import files
@@ -13,9 +14,11 @@ from subjectbus import BrokerConfig, settings
 from subjectbus.errors import ConfigError
 
 Count = Annotated[int, Meta(ge=1)]
-Bytes = Annotated[int, Meta(ge=1)]
+Bytes = Annotated[int, Meta(ge=16)]  # the engine's id and what makes damage visible
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
+
+_SEEDS = 2**64  # more than msgspec's bounds can say
 
 
 class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,6 +141,12 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any TOML value
 
 def _convert(table: dict[str, Any], where: str) -> Scenario:
     try:
-        return settings.convert(Scenario, table, where)
+        scenario = settings.convert(Scenario, table, where)
     except ConfigError as error:
         raise ScenarioError(str(error)) from error
+    for key, value in structs.asdict(scenario).items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ScenarioError(f"{where}: {key}: expected a finite number, got {value}")
+    if scenario.seed >= _SEEDS:
+        raise ScenarioError(f"{where}: seed: expected int < 2**64")
+    return scenario

@@ -1,7 +1,5 @@
 """A NATS-protocol publish/subscribe broker for huge numbers of WebSocket connections."""
 
-from importlib.metadata import version
-
 from subjectbus.config import BrokerConfig
 from subjectbus.errors import (
     AddressError,
@@ -11,9 +9,7 @@ from subjectbus.errors import (
     SubjectbusError,
     UsageError,
 )
-from subjectbus.server import Server
-
-__version__ = version("subjectbus")
+from subjectbus.server import Server, __version__
 
 __all__ = [
     "AddressError",

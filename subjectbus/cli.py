@@ -7,13 +7,16 @@ that command is used or the help lists it. Every error a user can make is one li
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 import click
 
 from subjectbus import __version__
 from subjectbus.errors import SubjectbusError
 from subjectbus.serve import serve
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _GROUP = "subjectbus.commands"
 _USAGE_STATUS = 2
@@ -24,7 +27,10 @@ _INTERNAL_STATUS = 70
 class _Commands(click.Group):
     """A group that finds more commands among the installed packages."""
 
-    def _contributed(self) -> dict[str, EntryPoint]:
+    def _contributed(self) -> "dict[str, EntryPoint]":
+        # Imported here: a running broker needs none of it, and it takes 4 MB.
+        from importlib.metadata import entry_points  # noqa: PLC0415
+
         return {point.name: point for point in entry_points(group=_GROUP)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:

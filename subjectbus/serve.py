@@ -65,6 +65,9 @@ def _signals_held() -> Iterator[None]:
     try:
         yield
     finally:
+        # One that came too late to be read must not end the process with its own status.
+        while signal.sigpending() & _SIGNALS:
+            signal.sigwait(_SIGNALS)
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 

@@ -8,6 +8,8 @@ from subjectbus import _core
 from subjectbus.config import BrokerConfig
 from subjectbus.errors import AddressError, BrokerError, ConfigError
 
+__version__ = _core.__version__
+
 _STOP_TIMEOUT_S = 10.0
 
 

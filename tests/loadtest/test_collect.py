@@ -5,7 +5,7 @@ from math import sqrt
 import pytest
 from msgspec import structs
 
-from loadtest.collect import build_result, merge_intervals, summarise
+from loadtest.collect import build_result, measured_rate, merge_intervals, summarise
 from loadtest.histogram import Histogram
 from loadtest.messages import Moments, Progress, ProviderResult, WarmupCounts
 from loadtest.results import Load, Server
@@ -102,7 +102,7 @@ def test_a_good_run_holds_and_has_the_figures_of_the_contract():
 
 
 def test_threads_of_processes_add_up_and_rates_use_the_whole():
-    run = samples.collected([])
+    run = samples.collected([], counters=None)
     run.requestors = [samples.requestor_result(samples.values_ns(count, count)) for count in (1000, 3000)]
     run.provider = ProviderResult(connections=16, received=4100, sent=4100)
     result, _ = build_result(run)
@@ -114,10 +114,13 @@ def test_threads_of_processes_add_up_and_rates_use_the_whole():
 @pytest.mark.parametrize(
     ("changes", "failing"),
     [
-        ({"received": 1999}, "measured requests"),
-        ({"timed_out": 1}, "measured requests"),
-        ({"errors": 1}, "measured requests"),
-        ({"warmup": WarmupCounts(sent=50, received=49, timed_out=0)}, "warm-up requests"),
+        ({"received": 1999}, ["measured requests", "broker gave out"]),
+        ({"timed_out": 1}, ["measured requests"]),
+        ({"errors": 1}, ["measured requests"]),
+        (
+            {"warmup": WarmupCounts(sent=50, received=49, timed_out=0)},
+            ["warm-up requests", "broker gave out"],
+        ),
     ],
 )
 def test_a_request_without_an_outcome_breaks_the_check(changes, failing):
@@ -125,7 +128,7 @@ def test_a_request_without_an_outcome_breaks_the_check(changes, failing):
     run = samples.collected(values, requestors=[samples.requestor_result(values, **changes)])
     conservation = build_result(run)[0].conservation
     assert not conservation.holds
-    assert [check.name for check in conservation.checks if not check.holds] == [failing]
+    assert [check.name for check in conservation.checks if not check.holds] == failing
 
 
 def test_lost_requests_that_are_accounted_for_do_not_break_it():
@@ -140,26 +143,96 @@ def test_a_provider_that_swallowed_a_request_breaks_it():
     run = samples.collected(samples.values_ns(10))
     run.provider = ProviderResult(connections=16, received=60, sent=59)
     conservation = build_result(run)[0].conservation
-    assert [check.name for check in conservation.checks if not check.holds] == ["providers"]
+    failing = [check.name for check in conservation.checks if not check.holds]
+    assert failing == ["providers", "broker took in"]
 
 
 @pytest.mark.parametrize(
-    ("change", "holds"),
+    ("change", "failing"),
     [
-        ({"delivered": 90, "dropped": {"slow_consumer": 7, "closed": 3}}, True),
-        ({"delivered": 90, "dropped": {"slow_consumer": 7}, "pending": 3}, True),
-        ({"delivered": 99}, False),
-        ({"delivered": 101}, False),
-        ({"matched": 101}, False),
+        ({}, []),
+        ({"matched": 123, "dropped": {"slow_consumer": 2, "closed": 1}}, []),
+        ({"matched": 123, "dropped": {"slow_consumer": 2}, "pending": 1}, ["broker"]),
+        ({"matched": 121, "pending": 1}, ["broker"]),
+        ({"matched": 119, "pending": -1}, ["broker"]),
+        ({"matched": 121}, ["broker"]),
+        ({"published": 119}, ["broker took in"]),
+        ({"published": 121}, ["broker took in"]),
+        ({"matched": 119, "delivered": 119}, ["broker gave out"]),
+        ({"matched": 121, "delivered": 121}, ["broker gave out"]),
     ],
 )
-def test_the_brokers_rule(change, holds):
-    account = {"published": 80, "matched": 100, "delivered": 100, "dropped": {}, "pending": 0, **change}
+def test_the_brokers_account_beside_that_of_the_load(change, failing):
+    account = {"published": 120, "matched": 120, "delivered": 120, "dropped": {}, "pending": 0, **change}
     run = samples.collected(samples.values_ns(10), counters={"conservation": account})
     conservation = build_result(run)[0].conservation
-    assert conservation.holds is holds
-    assert conservation.published == 80
+    assert [check.name for check in conservation.checks if not check.holds] == failing
+    assert conservation.holds is (not failing)
+    assert conservation.published == account["published"]
     assert conservation.dropped == account["dropped"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "checked"),
+    [
+        ({"sent": 13, "received": 10, "timed_out": 2, "late": 2, "errors": 1, "corrupt": 1}, True),
+        ({"sent": 12, "received": 10, "timed_out": 2, "late": 1}, False),
+        ({"sent": 11, "received": 10, "errors": 1, "disconnected": 1}, False),
+        ({"warmup": WarmupCounts(sent=51, received=50, timed_out=1)}, False),
+    ],
+)
+def test_the_accounts_are_compared_where_every_request_is_known_to_have_come_back(changes, checked):
+    values = samples.values_ns(10)
+    run = samples.collected(values, requestors=[samples.requestor_result(values, **changes)])
+    conservation = build_result(run)[0].conservation
+    names = {check.name for check in conservation.checks}
+    assert ({"broker took in", "broker gave out"} <= names) is checked
+    assert conservation.holds is not checked  # the sample's broker had 60 requests and 60 replies
+
+
+def test_late_and_corrupt_replies_are_deliveries_too():
+    values = samples.values_ns(10)
+    result = samples.requestor_result(values, sent=13, timed_out=2, late=2, errors=1, corrupt=1)
+    counts = {"published": 126, "matched": 126, "delivered": 126, "dropped": {}, "pending": 0}
+    provider = ProviderResult(connections=16, received=63, sent=63)
+    run = samples.collected(values, requestors=[result], provider=provider, counters={"conservation": counts})
+    conservation = build_result(run)[0].conservation
+    assert conservation.holds, conservation.checks
+
+
+@pytest.mark.parametrize("astray", ["unanswerable", "misrouted", "corrupt"])
+def test_a_message_that_was_no_request_to_the_provider_breaks_it(astray):
+    run = samples.collected(samples.values_ns(10), counters=None)
+    run.provider = structs.replace(run.provider, **{astray: 1234})
+    failing = [check for check in build_result(run)[0].conservation.checks if not check.holds]
+    assert [check.name for check in failing] == ["providers"]
+    assert f"{astray} 1,234" in failing[0].detail
+
+
+def test_replies_of_the_drain_do_not_count_for_the_rate():
+    late = samples.requestor_result(samples.values_ns(4000), seconds=4, duration_s=2.0)
+    achieved = build_result(samples.collected([], requestors=[late], counters=None))[0].achieved
+    assert (achieved.received, achieved.rate, achieved.messages_per_s) == (4000, 1000.0, 4000.0)
+
+
+def test_an_interval_across_the_end_counts_with_its_share():
+    result = samples.requestor_result(samples.values_ns(3000), seconds=3, duration_s=2.5)
+    assert measured_rate([result]) == 2500 / 2.5
+    assert measured_rate([result, samples.requestor_result(samples.values_ns(500))]) == 1000 + 250
+    assert measured_rate([structs.replace(result, duration_s=0.0)]) == 0.0
+
+
+def test_what_the_engine_noticed_besides_is_kept():
+    values = samples.values_ns(10)
+    one = samples.requestor_result(values, max_send_lag_ns=1_500_000, server_errors=2)
+    two = samples.requestor_result(
+        values, max_send_lag_ns=2_500, server_errors=1, first_server_error="'Slow Consumer'"
+    )
+    run = samples.collected(values, requestors=[one, two], counters=None)
+    run.provider = structs.replace(run.provider, server_errors=4, first_server_error="other")
+    achieved = build_result(run)[0].achieved
+    assert achieved.max_send_lag_us == 1500.0
+    assert (achieved.server_errors, achieved.first_server_error) == (7, "'Slow Consumer'")
 
 
 @pytest.mark.parametrize("counters", [{}, {"conservation": None}, {"conservation": {"matched": "many"}}])
@@ -184,16 +257,18 @@ def test_a_failed_run_keeps_what_it_has_and_does_not_hold():
     run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60, timed_out=1)]
     result, logged = build_result(run)
     assert (result.error, result.latency_us, result.histograms, logged) == ("provider ended", None, None, [])
-    assert (result.achieved.sent, result.achieved.received, result.achieved.timed_out) == (70, 60, 1)
+    assert (result.achieved.connections, result.achieved.sent, result.achieved.rate) == (100, 0, 0.0)
     assert not result.conservation.holds
     assert [outcome.holds for outcome in result.thresholds] == [False]
 
 
-def test_a_requestor_that_died_counts_with_what_it_last_reported():
+def test_a_requestor_that_died_counts_with_its_connections_alone():
     run = samples.collected(samples.values_ns(500), error="requestor 2 ended")
     run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60)]
     achieved = build_result(run)[0].achieved
-    assert (achieved.connections, achieved.sent, achieved.received) == (216, 570, 560)
+    # What it reported has the warm-up in it.
+    assert (achieved.connections, achieved.sent, achieved.received) == (216, 500, 500)
+    assert achieved.rate == 250.0
 
 
 def test_what_is_not_visible_is_null():

@@ -222,5 +222,6 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     assert server.cpu_us_per_request == pytest.approx((12 - 10) / 2 / 1000 * 1e6)
     assert server.cpu_percent == pytest.approx(100 * 2 / (2 * os.cpu_count()))
     assert server.rss_bytes == 8000
-    assert server.rss_bytes_per_connection == 70.0
+    assert server.rss_bytes_per_connection == 80.0
+    assert server.rss_growth_bytes_per_connection == 70.0
     assert load.cpu_percent is None

@@ -7,13 +7,12 @@ from io import StringIO
 import msgspec
 import pytest
 from msgspec import structs
-from rich.console import Console as Terminal
 
 from loadtest import artifacts, charts, read_result
 from loadtest.cli import loadtest as command
 from loadtest.collect import build_result
 from loadtest.comparison import compare
-from loadtest.console import Console
+from loadtest.console import Console, Screen
 from loadtest.errors import ScenarioError
 from loadtest.messages import Progress
 from loadtest.report import render_report
@@ -156,7 +155,12 @@ def test_a_run_that_measured_nothing_still_has_a_report():
 
 def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
     result = samples.result(
-        server=Server(cpu_percent=12.34, cpu_us_per_request=5.0, rss_bytes_per_connection=1024.4)
+        server=Server(
+            cpu_percent=12.34,
+            cpu_us_per_request=5.0,
+            rss_bytes_per_connection=1024.4,
+            rss_growth_bytes_per_connection=512.0,
+        )
     )
     rows = {row.measure: row for row in compare(result)}
     rate = rows["requests/s"]
@@ -174,10 +178,36 @@ def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
         "65.0",
     )
     assert rows["broker CPU, us/request"].reference == "86.7"
-    assert (rows["memory, bytes/connection"].run, rows["memory, bytes/connection"].reference) == (
-        "1,024",
-        "30,000",
+    resident, growth = rows["resident memory, bytes/connection"], rows["memory growth, bytes/connection"]
+    assert (resident.run, resident.reference) == ("1,024", "30,000")
+    assert (growth.run, growth.reference) == ("512", "-")
+
+
+@pytest.mark.parametrize(
+    ("target", "server", "per_thread", "machine"),
+    [
+        ("nats://far:4222", Server(), "-", "Load machine: a processor"),
+        ("nats://near:4222", Server(cpu_percent=1.0), "500", "This run: a processor"),
+        (None, Server(), "500", "This run: a processor"),
+    ],
+)
+def test_the_load_machine_is_not_taken_for_the_servers(target, server, per_thread, machine):
+    result = samples.result(target=target, server=server)
+    rows = compare(result)
+    assert next(row for row in rows if row.measure == "requests/s").run_per_core == per_thread
+    assert {row.run_per_core for row in rows} == {"-", per_thread} | (
+        {"58", "2,000"} if per_thread != "-" else set()
     )
+    assert machine in Page(render_report(result)).text
+
+
+def test_errors_from_the_server_are_shown():
+    result = samples.result()
+    assert "rrors from the server" not in render_report(result) + told()
+    achieved = structs.replace(result.achieved, server_errors=1234, first_server_error="'Slow <b>'")
+    result = structs.replace(result, achieved=achieved)
+    assert "Errors from the server: 1,234 , first: 'Slow <b>'" in Page(render_report(result)).text
+    assert "errors from the server: 1,234, first: 'Slow <b>'" in told(result)
 
 
 def write(folder, count=500):
@@ -258,14 +288,43 @@ SAMPLE = Sample(
 )
 
 
-def told(*, quiet: bool = False, terminal: bool = False) -> str:
+class Gone(StringIO):
+    """A stream whose reader leaves after some writes."""
+
+    def __init__(self, error, writes=0):
+        super().__init__()
+        self.error, self.writes = error, writes
+
+    def write(self, text):
+        self.writes -= 1
+        if self.writes < 0:
+            raise self.error
+        return super().write(text)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "gone"), OSError(5, "gone")])
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("writes", range(12))
+def test_a_reader_that_has_gone_makes_it_silent_and_nothing_else(error, terminal, writes):
+    file = Gone(error, writes)
+    screen = Screen(file=file, force_terminal=terminal, width=120)
+    console = Console(samples.scenario(), quiet=False, screen=screen)
+    with console:
+        for phase in ("connecting", "warmup", "measuring", "done"):
+            console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0))
+    console.announce("writing results")
+    console.conclude(samples.result(20), "results/sample")
+    assert screen.quiet
+
+
+def told(result=None, *, quiet: bool = False, terminal: bool = False) -> str:
     file = StringIO()
-    screen = Terminal(file=file, force_terminal=terminal, quiet=quiet, width=120, color_system=None)
-    console = Console(samples.scenario(), quiet=quiet, terminal=screen)
+    screen = Screen(file=file, force_terminal=terminal, quiet=quiet, width=120, color_system=None)
+    console = Console(samples.scenario(), quiet=quiet, screen=screen)
     with console:
         for phase in ("connecting", "connected", "warmup", "measuring", "draining", "done"):
             console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0))
-    console.conclude(samples.result(), "results/sample")
+    console.conclude(result or samples.result(), "results/sample")
     return file.getvalue()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -13,10 +14,12 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from loadtest import read_result
+from loadtest import Scenario, read_result
 from loadtest.child import PYTHON
+from loadtest.interrupts import Interrupts
 from loadtest.launch import Broker, Fleet
-from subjectbus import BrokerConfig
+from loadtest.run import require_limits
+from subjectbus import BrokerConfig, LimitError, limits
 
 SMALL = {
     "users": 50,
@@ -161,7 +164,8 @@ def test_an_unreachable_target_is_exit_status_3_and_still_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"), [({"request_bytes": 1}, "request_bytes"), ({"broker.tcp": '"nowhere"'}, "tcp")]
+    ("changes", "named"),
+    [({"providers": 65_537, "provider_threads": 16}, "providers"), ({"broker.tcp": '"nowhere"'}, "tcp")],
 )
 def test_what_only_the_engine_can_refuse_is_exit_status_2_too(tmp_path, changes, named):
     ended = run(tmp_path / "run", "--quiet", **changes)
@@ -177,6 +181,87 @@ def test_folders_named_like_the_packages_do_not_get_in_the_way(tmp_path):
         (tmp_path / package / "__init__.py").write_text("raise SystemExit('the wrong package')")
     ended = run(tmp_path / "run", cwd=tmp_path, duration_s=1)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_a_run_goes_on_without_its_reader(tmp_path):
+    process = subprocess.Popen(command(tmp_path / "run"), stderr=subprocess.PIPE)
+    process.stderr.readline()
+    process.stderr.close()
+    assert process.wait(60) == 0
+    assert_every_request_is_accounted_for(read_result(tmp_path / "run"))
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_goes_on_without_its_terminal(tmp_path):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(command(tmp_path / "run"), stderr=theirs)
+    os.close(theirs)
+    os.read(ours, 1)
+    os.close(ours)
+    assert process.wait(60) == 0
+    assert_every_request_is_accounted_for(read_result(tmp_path / "run"))
+
+
+def test_an_ignored_hangup_stays_ignored(tmp_path):
+    ignoring = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command(tmp_path / "run")]
+    process = subprocess.Popen(ignoring, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "measuring" in line:
+            process.send_signal(signal.SIGHUP)
+            break
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert_every_request_is_accounted_for(read_result(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_does_not_stop_results_from_being_written(tmp_path, number):
+    process = subprocess.Popen(command(tmp_path / "run", duration_s=1), stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if "writing results" in line:
+            process.send_signal(number)
+            break
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert read_result(tmp_path / "run").error is None
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_only_the_first_signal_raises_and_none_while_held():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    with Interrupts() as interrupts:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        assert interrupts.count == 2
+    with Interrupts() as interrupts:
+        interrupts.hold()
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.count == 1
+    after = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"users": 1000}, None),
+        ({"users": 1001}, "a requestor thread needs 1101 open files"),
+        ({"users": 4000, "threads": 2, "requestors": 2}, None),
+        ({"users": 4001, "threads": 2, "requestors": 2}, "threads= or requestors="),
+        ({"users": 1, "providers": 2000, "provider_threads": 2}, None),
+        ({"users": 1, "providers": 2001, "provider_threads": 2}, "provider_threads="),
+    ],
+)
+def test_each_thread_has_the_whole_limit(monkeypatch, changes, error):
+    monkeypatch.setattr(limits, "descriptors_allowed", lambda: 1100)
+    scenario = Scenario(rate=1.0, **changes)
+    if error is None:
+        require_limits(scenario)
+        return
+    with pytest.raises(LimitError, match=error) as raised:
+        require_limits(scenario)
+    assert "\n" not in str(raised.value)
 
 
 class Started:
@@ -214,6 +299,7 @@ def test_an_interrupted_run_ends_its_processes_and_writes_what_it_has(tmp_path, 
     started.process.send_signal(number)
     _, said = started.process.communicate(timeout=30)
     assert started.process.returncode == 3
+    assert "writing results" in said
     assert said.endswith("subjectbus: error: interrupted\n")
     started.assert_all_ended()
     result = read_result(tmp_path / "run")

@@ -57,6 +57,13 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
         ("users=0", "users: expected int >= 1"),
         ("rate=0", "rate: expected float > 0.0"),
         ("rate=-1", "rate: expected float > 0.0"),
+        ("rate=inf", "rate: expected a finite number, got inf"),
+        ("warmup_s=inf", "warmup_s: expected a finite number, got inf"),
+        ("duration_s=nan", "duration_s: expected float > 0.0"),
+        ("connect_rate=nan", "connect_rate: expected"),
+        (f"seed={2**64}", "seed: expected int < 2**64"),
+        ("request_bytes=15", "request_bytes: expected int >= 16"),
+        ("reply_bytes=15", "reply_bytes: expected int >= 16"),
         ("transport=udp", "transport: invalid enum value 'udp' (choose from ws, tcp)"),
         ("arrivals=random", "(choose from uniform, poisson)"),
         ("users", "expected KEY=VALUE"),
@@ -69,6 +76,11 @@ def test_an_unusable_override_is_one_line(override, error):
         load_scenario("autocomplete", [override])
     assert error in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_the_largest_seed_and_the_smallest_payloads_are_usable():
+    scenario = load_scenario("autocomplete", [f"seed={2**64 - 1}", "request_bytes=16", "reply_bytes=16"])
+    assert (scenario.seed, scenario.request_bytes, scenario.reply_bytes) == (2**64 - 1, 16, 16)
 
 
 def test_a_value_cannot_smuggle_in_another_key():

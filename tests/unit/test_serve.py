@@ -47,11 +47,14 @@ def test_the_ready_line_names_listeners_that_accept_and_sigterm_drains():
 
 def test_a_second_signal_ends_it_at_once():
     with serving(*ANY, "--lame-duck-grace-s", "100") as process:
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert "SIGINT: draining" in process.stderr.readline()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 128 + signal.SIGTERM
+        match = re.search(r"tcp=127\.0\.0\.1:(\d+)", process.stdout.readline())
+        # Without a client the drain would be over at once.
+        with socket.create_connection(("127.0.0.1", int(match[1])), 5) as client:
+            assert client.recv(5) == b"INFO "
+            process.send_signal(signal.SIGINT)
+            assert "SIGINT: draining" in process.stderr.readline()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 128 + signal.SIGTERM
 
 
 def test_a_listener_can_be_switched_off():
