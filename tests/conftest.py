@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,14 @@ class Pool:
         with ExitStack() as stack:
             for server in self.servers.values():
                 stack.callback(server.stop)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals_as_in_a_terminal() -> None:
+    """Started in the background or under nohup, the tests' processes would inherit ignored signals."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
