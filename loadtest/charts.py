@@ -95,7 +95,7 @@ def throughput_chart(intervals: Sequence[Interval]) -> str:
                 color=colour,
                 label=label,
             )
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1.0))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.set_xlabel("seconds since the measured phase began")
         axes.set_ylabel("per second")
