@@ -227,7 +227,8 @@ impl Epoll {
             Phase::Connecting => self.handle_connected(io, handler, id),
             // Not read from, and no use any more.
             Phase::Open if failed && conn.paused => {
-                let errno = conn.socket.error().unwrap_or(Errno::PIPE);
+                let errno = conn.socket.fd.as_ref().and_then(pending_error);
+                let errno = errno.unwrap_or(Errno::PIPE);
                 self.finish(io, handler, id, Closed::Failed(errno));
             }
             Phase::Open if flags.contains(epoll::EventFlags::IN) || failed => {
@@ -443,6 +444,11 @@ impl<H: Handler> Driver<H> for Epoll {
             self.finish(io, handler, id, Closed::Shutdown);
         }
     }
+}
+
+/// The error that a socket has met, if any.
+fn pending_error(fd: &OwnedFd) -> Option<Errno> {
+    sockopt::socket_error(fd).ok()?.err()
 }
 
 fn start_connecting(to: SocketAddr, from: Option<IpAddr>) -> rustix::io::Result<OwnedFd> {

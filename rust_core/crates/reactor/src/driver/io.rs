@@ -8,9 +8,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::sockopt;
-
 use crate::driver::Handler;
 use crate::mailbox::Mailboxes;
 use crate::output::{Output, Pool};
@@ -36,14 +33,6 @@ pub(crate) struct Socket {
     pub(crate) fd: Option<OwnedFd>,
     /// The events that the backend has asked the kernel for.
     pub(crate) interest: u8,
-}
-
-impl Socket {
-    /// The error that the socket has met, if any.
-    pub(crate) fn error(&self) -> Option<Errno> {
-        let fd = self.fd.as_ref()?;
-        sockopt::socket_error(fd).ok()?.err()
-    }
 }
 
 /// One connection.
