@@ -12,6 +12,7 @@ BIN := $(CURDIR)/.venv/bin
 CACHE := $(CURDIR)/.cache
 NATS_SERVER := $(CACHE)/go/bin/nats-server
 NATS_JS := $(CACHE)/npm/node_modules/@nats-io/nats-core/package.json
+COUNTER := $(CACHE)/gungraun/bin/gungraun-runner
 INSTALLED := $(CACHE)/installed
 SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -type f \
 	\( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' -o -name '*.j2' \) -print) \
@@ -20,7 +21,8 @@ SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -ty
 # The same environment that maturin gives cargo, so that nothing is built twice.
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
-.PHONY: help setup build format lint test test-rust test-python fuzz bench clean
+.PHONY: help setup build format lint test test-rust test-python test-instructions instructions \
+	valgrind fuzz bench clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,15 +64,33 @@ lint: $(INSTALLED) ## rustfmt, clippy, ruff, mypy and the import rules, all with
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 	$(BIN)/lint-imports
 
-test: lint test-rust test-python fuzz ## set up what is needed and run every test
+test: lint test-rust test-python test-instructions fuzz ## set up what is needed and run every test
 
 test-rust: $(BIN)/python ## unit and property tests of the crates
 	cd rust_core && $(CARGO) test --workspace --locked
 
 test-python: setup $(INSTALLED) ## unit, conformance, integration, load and packaging tests
 	$(BIN)/pytest
+
+# Without valgrind this says so and is skipped; with CI=true it fails.
+test-instructions:
+	@if command -v valgrind >/dev/null || [ "$${CI:-}" = true ]; then $(MAKE) instructions UPDATE=; \
+	else echo "no valgrind: the instruction counts are not compared"; fi
+
+instructions: valgrind $(BIN)/python $(COUNTER) ## compare the hot functions' instruction counts with their record; UPDATE=1 rewrites it
+	GUNGRAUN_RUNNER=$(COUNTER) $(BIN)/python benchmarks/instructions.py $(if $(UPDATE),--update)
+
+valgrind:
+	@command -v valgrind >/dev/null || { echo "valgrind is needed (Debian: apt-get install valgrind)"; exit 1; }
+
+# The harness wants its runner in exactly its own version. A debug build does, and is made soonest.
+$(COUNTER): rust_core/Cargo.lock
+	id=$$(cargo pkgid --locked --manifest-path rust_core/Cargo.toml gungraun-runner) && CARGO_PROFILE_DEV_DEBUG=0 \
+		cargo install --quiet --locked --debug --root $(CACHE)/gungraun --version "$${id##*@}" gungraun-runner
+	@touch $@
 
 fuzz: ## each fuzz target for FUZZ_SECONDS, on stable Rust
 	cd rust_core/fuzz && mkdir -p artifacts && for target in frames handshake nats_ops; do \

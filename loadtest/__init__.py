@@ -4,6 +4,14 @@ The public API is what notebooks use: `load_scenario`, `read_result` and the typ
 """
 
 from loadtest.results import Latency, Result, read_result
-from loadtest.scenario import Scenario, load_scenario, shipped_scenarios
+from loadtest.scenario import BroadcastScenario, Scenario, load_scenario, shipped_scenarios
 
-__all__ = ["Latency", "Result", "Scenario", "load_scenario", "read_result", "shipped_scenarios"]
+__all__ = [
+    "BroadcastScenario",
+    "Latency",
+    "Result",
+    "Scenario",
+    "load_scenario",
+    "read_result",
+    "shipped_scenarios",
+]

@@ -1,8 +1,10 @@
 """The report's charts: SVG that takes its colours from the page, so it follows light and dark."""
 
 import io
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -39,24 +41,56 @@ _STYLE: dict[Any, Any] = {
 _NS_PER_MS = 1e6
 _SHORTEST_S = 0.5
 _NINES = ((1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %"),
-          (1e6, "99.9999 %"), (1e7, "99.99999 %"), (1e8, "99.999999 %"), (1e9, "99.9999999 %"))  # fmt: skip
+          (1e6, "6 nines"), (1e7, "7 nines"), (1e8, "8 nines"), (1e9, "9 nines"))  # fmt: skip
 
 
-def percentile_chart(latency: Histogram, service: Histogram, reference: Reference) -> str:
-    """Latency against the share of requests that were no slower; each further nine gets the same width."""
+@dataclass(frozen=True)
+class Words:
+    """What a workload calls things."""
+
+    events: str
+    latency: str
+    unplanned: str
+    """What latency is where nothing is planned."""
+    sent: str
+    received: str
+
+
+REQUESTS = Words(
+    events="requests",
+    latency="round trip, from the planned send time",
+    unplanned="service time, from the actual send",
+    sent="requests sent",
+    received="replies received",
+)
+BROADCAST = Words(
+    events="deliveries",
+    latency="delivery, from the planned publishing time",
+    unplanned="delivery, from the actual publishing",
+    sent="deliveries due",
+    received="deliveries received",
+)
+
+
+def percentile_chart(
+    latency: Histogram, service: Histogram | None, reference: Reference, words: Words
+) -> str:
+    """Latency against the share of events that were no slower; each further nine gets the same width."""
     with mpl.rc_context(_STYLE):
         figure, axes = _canvas()
-        curves = (("service time, from the actual send", service, _SECOND, "--"),
-                  ("round trip, from the planned send time", latency, _FIRST, "-"))  # fmt: skip
+        curves = [(words.latency, latency, _FIRST, "-")]
+        if service is not None:
+            curves.insert(0, (words.unplanned, service, _SECOND, "--"))
         for label, histogram, colour, line in curves:
             points = histogram.curve()
             axes.plot(
                 [x for x, _ in points], [ns / _NS_PER_MS for _, ns in points], line, color=colour, label=label
             )
-        published = ((20.0, reference.p95_us), (100.0, reference.p99_us))
+        percentiles = ((2.0, reference.p50_us), (20.0, reference.p95_us), (100.0, reference.p99_us))
+        published = [(x, us / 1000) for x, us in percentiles if us is not None]
         axes.plot(
             [x for x, _ in published],
-            [us / 1000 for _, us in published],
+            [ms for _, ms in published],
             "o",
             color=_THIRD,
             label=reference.name,
@@ -67,24 +101,23 @@ def percentile_chart(latency: Histogram, service: Histogram, reference: Referenc
         axes.set_xticks([x for x, _ in ticks], [label for _, label in ticks])
         axes.minorticks_off()
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("share of requests")
+        axes.set_xlabel(f"share of {words.events}")
         axes.set_ylabel("milliseconds, log scale")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-        return _svg(
-            figure, "percentiles", "Latency by percentile: round trip, service time and the published run"
-        )
+        measured = words.latency if service is None else "round trip, service time"
+        return _svg(figure, "percentiles", f"Latency by percentile: {measured} and the published run")
 
 
-def throughput_chart(intervals: Sequence[Interval]) -> str:
-    """Requests sent and replies received in each second of the measured phase."""
+def throughput_chart(intervals: Sequence[Interval], words: Words, each: float = 1.0) -> str:
+    """What was sent, times `each`, and what was received in each second of the measured phase."""
     intervals = without_sliver(intervals)
     with mpl.rc_context(_STYLE):
         figure, axes = _canvas()
         starts = [interval.start_s for interval in intervals]
         lengths = [max(interval.end_s - interval.start_s, 1e-9) for interval in intervals]
         for label, counts, colour, line in (
-            ("requests sent", [interval.sent for interval in intervals], _SECOND, "--"),
-            ("replies received", [interval.received for interval in intervals], _FIRST, "-"),
+            (words.sent, [each * interval.sent for interval in intervals], _SECOND, "--"),
+            (words.received, [interval.received for interval in intervals], _FIRST, "-"),
         ):
             rates = [count / length for count, length in zip(counts, lengths, strict=True)]
             axes.step(
@@ -101,8 +134,32 @@ def throughput_chart(intervals: Sequence[Interval]) -> str:
         axes.set_ylabel("per second")
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         return _svg(
-            figure, "throughput", "Throughput over time: requests sent and replies received per second"
+            figure, "throughput", f"Throughput over time: {words.sent} and {words.received} per second"
         )
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart; None leaves a gap."""
+
+    label: str
+    values: Sequence[float | None]
+
+
+def lines_chart(name: str, title: str, unit: str, minutes: Sequence[float], lines: Sequence[Line]) -> str:
+    """Up to three lines over the minutes of the measured phase, from zero up."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _canvas()
+        styles = ((_FIRST, "-"), (_SECOND, "--"), (_THIRD, ":"))
+        for line, (colour, dashes) in zip(lines, styles, strict=False):
+            values = [math.nan if value is None else value for value in line.values]
+            axes.plot(minutes, values, dashes, color=colour, label=line.label, marker=".", markersize=4)
+        axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1e-9))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.set_xlabel("minutes since the measured phase began")
+        axes.set_ylabel(unit)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        return _svg(figure, name, title)
 
 
 def without_sliver(intervals: Sequence[Interval]) -> Sequence[Interval]:

@@ -57,8 +57,8 @@ def run(
 ) -> int:
     """Run SCENARIO, a shipped one by name or a TOML file.
 
-    Exit status: 0 every threshold and the conservation check hold, 1 one of them does not, 2 unusable
-    arguments, 3 the run itself failed, with what was collected still written.
+    Exit status: 0 every threshold, the conservation check and a soak's trends hold, 1 one of them does not,
+    2 unusable arguments, 3 the run itself failed, with what was collected still written.
     """
     if target_url is None and server_pid is not None:
         raise UsageError("--server-pid: the own broker is sampled anyway; it goes with --target")

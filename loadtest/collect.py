@@ -13,18 +13,22 @@ from typing import Any
 
 import msgspec
 
+from loadtest import broadcast
 from loadtest.histogram import Histogram, LoggedInterval
 from loadtest.messages import (
+    BroadcasterResult,
     EngineInterval,
     Moments,
     Progress,
     ProviderResult,
     RequestorResult,
+    SweepCounts,
     WarmupCounts,
 )
-from loadtest.reference import PUBLISHED_2016
+from loadtest.reference import PUBLISHED_2016, PUBLISHED_2025
 from loadtest.results import (
     Achieved,
+    BroadcastFigures,
     Check,
     Conservation,
     Histograms,
@@ -35,11 +39,14 @@ from loadtest.results import (
     Result,
     Sample,
     Server,
+    Sweep,
 )
-from loadtest.scenario import Scenario
+from loadtest.scenario import AnyScenario, BroadcastScenario, Scenario
+from loadtest.soak import Look, build_soak
 from loadtest.thresholds import parse_thresholds
 
 _PERCENTILES = {"p50": "50", "p90": "90", "p95": "95", "p99": "99", "p99_9": "99.9", "p99_99": "99.99"}
+_CHURN_SHARE = 0.9  # where too many are away at once, turns wait
 _MESSAGES_PER_REQUEST = 4  # request in, request out, reply in, reply out
 _NS_PER_US = 1000
 
@@ -48,20 +55,28 @@ _NS_PER_US = 1000
 class Collected:
     """Everything that a run has gathered so far; a run that failed has less."""
 
-    scenario: Scenario
+    scenario: AnyScenario
     target: str | None
     environment: dict[str, Any]
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     error: str | None = None
     requestors: list[RequestorResult] = field(default_factory=list)
     provider: ProviderResult | None = None
+    broadcasters: list[BroadcasterResult] = field(default_factory=list)
     last_progress: list[Progress] = field(default_factory=list)
-    """Of the requestors whose results never came."""
+    """Of the requestors or broadcasters whose results never came."""
     server: Server = field(default_factory=Server)
     load: Load = field(default_factory=Load)
     counters: Mapping[str, Any] | None = None
     """The own broker's /varz after the drain."""
     timeline: list[Sample] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    """Of a soak."""
+
+    @property
+    def results(self) -> Sequence[RequestorResult] | Sequence[BroadcasterResult]:
+        """Of whoever measured."""
+        return self.requestors or self.broadcasters
 
 
 class _BrokerCounts(msgspec.Struct):
@@ -105,8 +120,10 @@ def summarise(parts: Sequence[Moments]) -> tuple[Latency, str] | None:
     return latency, histogram.encode()
 
 
-def merge_intervals(results: Sequence[RequestorResult]) -> tuple[list[Interval], list[LoggedInterval]]:
-    """The requestors' intervals added second by second, with their percentiles and with their histograms."""
+def merge_intervals(
+    results: Sequence[RequestorResult] | Sequence[BroadcasterResult],
+) -> tuple[list[Interval], list[LoggedInterval]]:
+    """The workers' intervals added second by second, with their percentiles and with their histograms."""
     by_second: dict[int, list[tuple[float, float, int, int, str]]] = {}
     for result in results:
         for part in result.intervals:
@@ -135,8 +152,8 @@ def merge_intervals(results: Sequence[RequestorResult]) -> tuple[list[Interval],
     return intervals, logged
 
 
-def measured_rate(results: Sequence[RequestorResult]) -> float:
-    """Replies per second within the measured phase: the requestors' rates, each over its own duration."""
+def measured_rate(results: Sequence[RequestorResult] | Sequence[BroadcasterResult]) -> float:
+    """Replies or deliveries per second within the measured phase: every worker's, over its own duration."""
     return sum(
         _received_within(result.intervals, result.duration_s) / result.duration_s
         for result in results
@@ -145,7 +162,7 @@ def measured_rate(results: Sequence[RequestorResult]) -> float:
 
 
 def _received_within(intervals: Sequence[EngineInterval], duration_s: float) -> float:
-    """Replies received before `duration_s`.
+    """Replies or deliveries received before `duration_s`.
 
     The engine's intervals are whole seconds, but for the last, which ends with the drain. So this is exact
     for a phase of whole seconds; of an interval that lies across its end, the share of its time counts.
@@ -160,7 +177,10 @@ def _received_within(intervals: Sequence[EngineInterval], duration_s: float) -> 
 
 
 def achieve(collected: Collected) -> Achieved:
-    """The counts of all requestors that have a result; of the others only the connections."""
+    """The counts of all workers that have a result; of the others only the connections."""
+    if isinstance(collected.scenario, BroadcastScenario):
+        rate = measured_rate(collected.broadcasters)
+        return broadcast.achieve(collected.scenario, collected.broadcasters, collected.last_progress, rate)
     results, provider = collected.requestors, collected.provider
     opened: list[RequestorResult | Progress] = [*results, *collected.last_progress]
     providers = provider.connections if provider else 0
@@ -178,6 +198,9 @@ def achieve(collected: Collected) -> Achieved:
         "no_responders",
         "unmatched",
         "disconnected",
+        "churned",
+        "reconnected",
+        "reconnect_failures",
     )
     return Achieved(
         connections=connections,
@@ -195,16 +218,7 @@ def achieve(collected: Collected) -> Achieved:
 
 def conserve(collected: Collected) -> Conservation:
     """Checks that nothing is unaccounted for: by the load's own counts, and by the own broker's."""
-    results, provider = collected.requestors, collected.provider
-    checks = [
-        _outcomes("measured requests", results),
-        _outcomes("warm-up requests", [r.warmup for r in results]),
-    ]
-    if provider is not None:
-        checks.append(_answers(provider))
-    if collected.error or not results or provider is None:
-        checks.append(Check(name="the run", detail=collected.error or "no result", holds=False))
-    checks += check_broker(collected)
+    checks = [*_check_load(collected), *check_broker(collected)]
     if collected.counters is not None:
         counts = _BrokerCounts()
         with suppress(msgspec.ValidationError):  # which a check says already
@@ -217,17 +231,55 @@ def conserve(collected: Collected) -> Conservation:
             checks=checks,
             holds=all(check.holds for check in checks),
         )
-    phases: list[RequestorResult | WarmupCounts] = [*results, *(result.warmup for result in results)]
+    published, delivered, dropped = _seen_by_load(collected)
     return Conservation(
-        published=sum(phase.sent for phase in phases) + (provider.sent if provider else 0),
-        delivered=sum(phase.received for phase in phases) + (provider.received if provider else 0),
-        dropped={
-            "timed_out": sum(phase.timed_out for phase in phases),
-            "errors": sum(phase.errors for phase in phases),
-        },
+        published=published,
+        delivered=delivered,
+        dropped=dropped,
         pending=0,
         checks=checks,
         holds=all(check.holds for check in checks),
+    )
+
+
+def _check_load(collected: Collected) -> list[Check]:
+    """What the workers counted, and that all of them did."""
+    results, provider = collected.requestors, collected.provider
+    failed = Check(name="the run", detail=collected.error or "no result", holds=False)
+    if isinstance(collected.scenario, BroadcastScenario):
+        checks = broadcast.check_deliveries(collected.scenario, collected.broadcasters)
+        return [*checks, failed] if collected.error or not collected.broadcasters else checks
+    checks = [
+        _outcomes("measured requests", results),
+        _outcomes("warm-up requests", [r.warmup for r in results]),
+    ]
+    if collected.scenario.sweep:
+        checks.append(_sweep_outcome(collected))
+    if collected.scenario.churn_rate:
+        checks.append(_churn_outcome(collected.scenario, results))
+    if provider is not None:
+        checks.append(_answers(provider))
+    return [*checks, failed] if collected.error or not results or provider is None else checks
+
+
+def _seen_by_load(collected: Collected) -> tuple[int, int, dict[str, int]]:
+    """Messages that went in and came out, and those that did not."""
+    if isinstance(collected.scenario, BroadcastScenario):
+        casts = collected.broadcasters
+        return (
+            sum(result.sent + result.warmup.sent for result in casts),
+            sum(result.received + result.warmup.received for result in casts),
+            {"missing": sum(result.missing for result in casts)},
+        )
+    results, provider = collected.requestors, collected.provider
+    phases: list[RequestorResult | WarmupCounts | SweepCounts] = [*results, *_before_measuring(results)]
+    return (
+        sum(phase.sent for phase in phases) + (provider.sent if provider else 0),
+        sum(phase.received for phase in phases) + (provider.received if provider else 0),
+        {
+            "timed_out": sum(phase.timed_out for phase in phases),
+            "errors": sum(phase.errors for phase in phases),
+        },
     )
 
 
@@ -240,6 +292,51 @@ def _outcomes(name: str, counts: Sequence[RequestorResult] | Sequence[WarmupCoun
         detail=f"sent {sent:,} = received {received:,} + timed out {timed_out:,} + errors {errors:,}",
         holds=sent == received + timed_out + errors,
     )
+
+
+def add_sweeps(results: Sequence[RequestorResult]) -> Sweep | None:
+    """The requestors' sweeps as one; None where there was none."""
+    sweeps = [result.sweep for result in results if result.sweep is not None]
+    if not sweeps:
+        return None
+    return Sweep(
+        sent=sum(sweep.sent for sweep in sweeps),
+        received=sum(sweep.received for sweep in sweeps),
+        timed_out=sum(sweep.timed_out for sweep in sweeps),
+        errors=sum(sweep.errors for sweep in sweeps),
+        duration_s=max(sweep.duration_s for sweep in sweeps),
+    )
+
+
+def _sweep_outcome(collected: Collected) -> Check:
+    """Each user made one request, and got its reply."""
+    users, sweep = collected.scenario.users, add_sweeps(collected.requestors)
+    if sweep is None:
+        return Check(name="sweep", detail="no result", holds=False)
+    lost = f", timed out {sweep.timed_out:,}, errors {sweep.errors:,}"
+    return Check(
+        name="sweep",
+        detail=f"users {users:,} = sent {sweep.sent:,} = received {sweep.received:,}{lost}",
+        holds=users == sweep.sent == sweep.received and not sweep.timed_out and not sweep.errors,
+    )
+
+
+def _churn_outcome(scenario: Scenario, results: Sequence[RequestorResult]) -> Check:
+    """Every connection that was closed came back, and about as many were as planned."""
+    planned = round(scenario.churn_rate * (scenario.warmup_s + scenario.duration_s))
+    closed, back = (sum(getattr(result, name) for result in results) for name in ("churned", "reconnected"))
+    failures = sum(result.reconnect_failures for result in results)
+    return Check(
+        name="churn",
+        detail=f"closed {closed:,} of {planned:,} planned = back {back:,}, failed attempts {failures:,}",
+        holds=closed == back and closed >= planned * _CHURN_SHARE - 1,
+    )
+
+
+def _before_measuring(results: Sequence[RequestorResult]) -> list[WarmupCounts | SweepCounts]:
+    """The counts of all sweeps and warm-ups."""
+    sweeps = [result.sweep for result in results if result.sweep is not None]
+    return [*sweeps, *(result.warmup for result in results)]
 
 
 def _answers(provider: ProviderResult) -> Check:
@@ -281,17 +378,20 @@ def _broker_counts(counters: Mapping[str, Any]) -> _BrokerCounts:
 def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int) -> list[Check]:
     """What the broker took in and gave out is what the load sent and received, where that is known."""
     results, provider = collected.requestors, collected.provider
+    if collected.broadcasters and not collected.last_progress:
+        return broadcast.compare_with_broker(collected.broadcasters, msgspec.structs.asdict(counts))
     if provider is None or not results or collected.last_progress:
         return []
     if provider.disconnected or any(result.disconnected for result in results):
         # What a lost connection still held was sent by one side and never seen by the other, and requests
         # without a connection count as sent, of the warm-up without saying how many they were.
         return []
-    if any(r.warmup.timed_out or r.timed_out != r.late for r in results):
+    before = _before_measuring(results)
+    if any(part.timed_out for part in before) or any(r.timed_out != r.late for r in results):
         # A request without any reply may still be under way, or its reply may have come after the end. Late
-        # replies of the warm-up are not reported.
+        # replies of sweep and warm-up are not reported.
         return []
-    sent = sum(result.sent + result.warmup.sent for result in results)
+    sent = sum(result.sent for result in results) + sum(part.sent for part in before)
     checks = [
         Check(
             name="broker took in",
@@ -299,11 +399,12 @@ def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int
             holds=counts.published == sent + provider.sent,
         )
     ]
-    if dropped or any(result.unmatched or result.warmup.errors for result in results):
+    if dropped or any(result.unmatched for result in results) or any(part.errors for part in before):
         # A status of the broker's own that fits no request is unmatched as a foreign message is, and errors
-        # of the warm-up are not told apart: neither says whether there was a delivery.
+        # of sweep and warm-up are not told apart: neither says whether there was a delivery.
         return checks
-    replies = sum(r.received + r.late + r.duplicates + r.corrupt + r.warmup.received for r in results)
+    replies = sum(r.received + r.late + r.duplicates + r.corrupt for r in results)
+    replies += sum(part.received for part in before)
     requests = provider.received + provider.unanswerable + provider.misrouted + provider.corrupt
     checks.append(
         Check(
@@ -318,31 +419,62 @@ def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int
 def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
     """The result, and the intervals of its histogram log."""
     scenario = collected.scenario
-    latency = summarise([result.latency for result in collected.requestors])
+    latency = summarise([result.latency for result in collected.results])
     service = summarise([result.service for result in collected.requestors])
-    intervals, logged = merge_intervals(collected.requestors)
-    connections = scenario.users + scenario.providers
+    intervals, logged = merge_intervals(collected.results)
+    achieved = achieve(collected)
+    is_broadcast = isinstance(scenario, BroadcastScenario)
     result = Result(
         scenario=msgspec.to_builtins(scenario),
         target=collected.target,
         started=collected.started.isoformat(timespec="milliseconds"),
-        duration_s=max((result.duration_s for result in collected.requestors), default=0.0),
+        duration_s=max((result.duration_s for result in collected.results), default=0.0),
         error=collected.error,
-        requested=Requested(
-            connections=connections, subjects=connections, rate=scenario.rate, duration_s=scenario.duration_s
-        ),
-        achieved=achieve(collected),
+        requested=_request(scenario),
+        achieved=achieved,
+        sweep=add_sweeps(collected.requestors),
         latency_us=latency[0] if latency else None,
         service_us=service[0] if service else None,
         server=collected.server,
         load=collected.load,
         conservation=conserve(collected),
         thresholds=[],
-        reference=PUBLISHED_2016,
+        reference=PUBLISHED_2025 if is_broadcast else PUBLISHED_2016,
         environment=collected.environment,
         intervals=intervals,
         timeline=collected.timeline,
-        histograms=Histograms(latency=latency[1], service=service[1]) if latency and service else None,
+        histograms=Histograms(latency=latency[1], service=service[1] if service else None)
+        if latency
+        else None,
+        broadcast=_figure_broadcast(collected, achieved),
     )
+    if scenario.soak is not None:
+        soak = build_soak(scenario.soak, collected.looks, collected.results)
+        result = msgspec.structs.replace(result, soak=soak)
     outcomes = [threshold.judge(result) for threshold in parse_thresholds(scenario.thresholds)]
     return msgspec.structs.replace(result, thresholds=outcomes), logged
+
+
+def _request(scenario: AnyScenario) -> Requested:
+    connections, rate, subjects = scenario.connections, scenario.rate, scenario.connections
+    if isinstance(scenario, BroadcastScenario):
+        subjects = scenario.subjects
+        rate *= scenario.users / subjects
+    return Requested(
+        connections=connections,
+        subjects=subjects,
+        rate=None if scenario.outstanding else rate,
+        duration_s=scenario.duration_s,
+    )
+
+
+def _figure_broadcast(collected: Collected, achieved: Achieved) -> BroadcastFigures | None:
+    if not isinstance(collected.scenario, BroadcastScenario):
+        return None
+    moments = broadcast.spreads(collected.scenario, collected.broadcasters)
+    spread = summarise([moments]) if moments else None
+    sees_server = collected.target is None or collected.server.cpu_percent is not None
+    cores = int(collected.environment.get("cores", 0)) if sees_server else 0
+    return broadcast.figures(
+        collected.scenario, achieved, spread[0] if spread else None, collected.server, cores
+    )

@@ -4,6 +4,7 @@ Nobody has to listen: once the terminal or the pipe has gone it is silent, and t
 """
 
 import os
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -15,12 +16,15 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from loadtest.comparison import compare
+from loadtest.comparison import compare, describe_trend, explain_latency, is_closed_loop
 from loadtest.messages import Progress
 from loadtest.results import Result, Sample
-from loadtest.scenario import Scenario
+from loadtest.scenario import AnyScenario, BroadcastScenario
 
 _PLAIN_WIDTH = 100
+_PACE_S = 10.0
+_BARS = {"connected": "connecting", "swept": "sweep"}
+"""The bar of a phase, where that is another one's."""
 
 
 class Screen(Terminal):
@@ -45,19 +49,35 @@ class Screen(Terminal):
             os.dup2(nowhere.fileno(), self.file.fileno())
 
 
+class _Pace:
+    """How fast a count has grown lately."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def look(self, at_s: float, count: int) -> float | None:
+        """Per second over the last seconds; None before two looks, or where nothing has come."""
+        self._looks.append((at_s, count))
+        while at_s - self._looks[0][0] > _PACE_S:
+            self._looks.popleft()
+        since_s, before = self._looks[0]
+        return (count - before) / (at_s - since_s) if at_s > since_s and count > before else None
+
+
 class Console:
     """A bar for each phase on a terminal, a line a second elsewhere, nothing when quiet.
 
     A context manager: the bars are live inside it.
     """
 
-    def __init__(self, scenario: Scenario, *, quiet: bool, screen: Screen | None = None) -> None:
+    def __init__(self, scenario: AnyScenario, *, quiet: bool, screen: Screen | None = None) -> None:
         self._terminal = screen or Screen(stderr=True, quiet=quiet)
         self._live = self._terminal.is_terminal
         if not self._live:
             self._terminal.width = max(self._terminal.width, _PLAIN_WIDTH)
         self._totals = {
-            "connecting": float(scenario.users + scenario.providers),
+            "connecting": float(scenario.connections),
+            "sweep": float(scenario.users),
             "warmup": scenario.warmup_s,
             "measuring": scenario.duration_s,
         }
@@ -70,23 +90,38 @@ class Console:
             disable=not self._live or quiet,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._pace = _Pace()
+        self._lost = "missing" if isinstance(scenario, BroadcastScenario) else "timed out"
 
     def show(self, sample: Sample, progress: Progress) -> None:
         """One look at the run."""
+        is_opening = progress.phase == "connecting"
+        figures = self._opening(sample) if is_opening else _figures(sample, self._lost)
         if not self._live:
-            line = f"{sample.t_s:7.1f} s  {progress.phase:<10}  {_figures(sample)}"
+            line = f"{sample.t_s:7.1f} s  {progress.phase:<10}  {figures}"
             self._terminal.print(line, highlight=False, markup=False, soft_wrap=True)
             return
         if progress.phase == "done":
             return
-        name = "connecting" if progress.phase == "connected" else progress.phase
+        name = _BARS.get(progress.phase, progress.phase)
         for other, task in self._tasks.items():
             if other != name and other in self._totals:
                 self._bars.update(task, completed=self._totals[other])
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=self._totals.get(name), figures="")
-        done = float(sample.connections) if name == "connecting" else progress.elapsed_s
-        self._bars.update(self._tasks[name], completed=done, figures=_figures(sample), refresh=True)
+        counted = {"connecting": sample.connections, "sweep": sample.received}
+        done = float(counted.get(name, progress.elapsed_s))
+        self._bars.update(self._tasks[name], completed=done, figures=figures, refresh=True)
+
+    def _opening(self, sample: Sample) -> str:
+        """How many connections of how many, how fast, and when all will be there."""
+        wanted = int(self._totals["connecting"])
+        figures = [f"{sample.connections:,} of {wanted:,} connections"]
+        rate = self._pace.look(sample.t_s, sample.connections)
+        if rate is not None:
+            left_s = (wanted - sample.connections) / rate
+            figures += [f"{rate:,.0f}/s", f"ETA {left_s:,.0f} s"]
+        return "  ".join([*figures, *_server_cpu(sample)])
 
     def announce(self, text: str) -> None:
         """What is done now."""
@@ -97,12 +132,16 @@ class Console:
         table = Table(
             box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=f"scenario {result.scenario['name']}"
         )
-        table.add_column("measure")
+        table.add_column("measure", no_wrap=True)
         table.add_column("this run", justify="right")
         table.add_column(result.reference.name, justify="right")
+        table.add_column("this run, per thread", justify="right")
+        table.add_column("2016, per thread", justify="right")
         for row in compare(result):
-            table.add_row(row.measure, row.run, row.reference)
+            table.add_row(row.measure, row.run, row.reference, row.run_per_core, row.reference_per_core)
         self._terminal.print(table)
+        if is_closed_loop(result):
+            self._terminal.print(explain_latency(result), highlight=False, markup=False, soft_wrap=True)
         achieved = result.achieved
         if achieved.server_errors:
             text = f"errors from the server: {achieved.server_errors:,}, first: {achieved.first_server_error}"
@@ -112,6 +151,10 @@ class Console:
         for outcome in result.thresholds:
             value = "no value" if outcome.value is None else f"{outcome.value:,}"
             self._verdict("threshold", f"{outcome.expr} (is {value})", holds=outcome.holds)
+        for trend in result.soak.trends if result.soak else ():
+            self._verdict("trend", describe_trend(trend), holds=trend.holds)
+        if result.soak and result.soak.note:
+            self._verdict("soak", result.soak.note, holds=False)
         self._terminal.print(f"result folder: {folder}", highlight=False, soft_wrap=True, markup=False)
 
     def _verdict(self, kind: str, text: str, *, holds: bool) -> None:
@@ -131,7 +174,7 @@ class Console:
         self._bars.stop()
 
 
-def _figures(sample: Sample) -> str:
+def _figures(sample: Sample, lost: str) -> str:
     figures = [f"{sample.connections:,} connections"]
     if sample.sent:
         figures += [
@@ -142,7 +185,10 @@ def _figures(sample: Sample) -> str:
             f"max {sample.max_us / 1000:.2f} ms",
         ]
     if sample.timed_out or sample.errors:
-        figures.append(f"{sample.timed_out:,} timed out, {sample.errors:,} errors")
-    if sample.server_cpu_percent is not None:
-        figures.append(f"broker {sample.server_cpu_percent:.0f} % CPU")
-    return "  ".join(figures)
+        figures.append(f"{sample.timed_out:,} {lost}, {sample.errors:,} errors")
+    return "  ".join([*figures, *_server_cpu(sample)])
+
+
+def _server_cpu(sample: Sample) -> list[str]:
+    cpu = sample.server_cpu_percent
+    return [] if cpu is None else [f"broker {cpu:.0f} % CPU"]

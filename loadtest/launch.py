@@ -13,6 +13,7 @@ import msgspec
 from loadtest import child
 from loadtest.errors import RunError
 from loadtest.messages import (
+    BroadcasterResult,
     Command,
     Configure,
     Event,
@@ -27,16 +28,23 @@ from subjectbus import BrokerConfig, UsageError, settings
 
 _READY_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
+_END_S_PER_CONNECTION = 50e-6  # the kernel takes tens of seconds to let a million sockets go
 _POLL_S = 0.02
 _USAGE_STATUS = 2
 _KEPT_LINES = 20
 
 
 class Child:
-    """A process with its output read by threads; a process group of its own keeps Ctrl-C away from it."""
+    """A process with its output read by threads; a process group of its own keeps Ctrl-C away from it.
 
-    def __init__(self, name: str, command: list[str], cpus: frozenset[int] | None) -> None:
+    `connections` is how many it will hold: the more, the longer it may take to end.
+    """
+
+    def __init__(
+        self, name: str, command: list[str], cpus: frozenset[int] | None, connections: int = 0
+    ) -> None:
         self.name = name
+        self.end_timeout_s = _END_TIMEOUT_S + connections * _END_S_PER_CONNECTION
         self._process = subprocess.Popen(
             child.command_line(command, cpus),
             stdin=subprocess.PIPE,
@@ -73,7 +81,7 @@ class Child:
         """Asks it to end, waits, kills it if it does not; returns its status."""
         self._ask_to_end()
         try:
-            return self._process.wait(_END_TIMEOUT_S)
+            return self._process.wait(self.end_timeout_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
@@ -103,11 +111,11 @@ class Child:
 class Broker(Child):
     """`subjectbus serve` on ports that the system chooses, drained when it is told to end."""
 
-    def __init__(self, config: BrokerConfig, cpus: frozenset[int] | None) -> None:
+    def __init__(self, config: BrokerConfig, cpus: frozenset[int] | None, connections: int = 0) -> None:
         self.addresses: dict[str, str] = {}
         self._ready = threading.Event()
         flags = _serve_flags(config)
-        super().__init__("broker", [*child.PYTHON, "subjectbus", "serve", *flags], cpus)
+        super().__init__("broker", [*child.PYTHON, "subjectbus", "serve", *flags], cpus, connections)
 
     def wait_ready(self) -> None:
         """Until every listener accepts; UsageError when the configuration is at fault, RunError otherwise."""
@@ -145,18 +153,21 @@ def _serve_flags(config: BrokerConfig) -> list[str]:
 class Worker(Child):
     """A `loadtest.worker`: its last snapshot, and its result once it has one."""
 
-    def __init__(self, name: str, configure: Configure, cpus: frozenset[int] | None) -> None:
+    def __init__(
+        self, name: str, configure: Configure, cpus: frozenset[int] | None, connections: int = 0
+    ) -> None:
         self.progress = Progress(phase="idle")
         self.requestor: RequestorResult | None = None
         self.provider: ProviderResult | None = None
+        self.broadcaster: BroadcasterResult | None = None
         self._failure: Failed | None = None
-        super().__init__(name, [*child.PYTHON, "loadtest.worker"], cpus)
+        super().__init__(name, [*child.PYTHON, "loadtest.worker"], cpus, connections)
         self.send(configure)
 
     @property
     def finished(self) -> bool:
         """Whether the result is here."""
-        return self.requestor is not None or self.provider is not None
+        return any(result is not None for result in (self.requestor, self.provider, self.broadcaster))
 
     @property
     def reporting(self) -> bool:
@@ -200,6 +211,7 @@ class Worker(Child):
                 self.progress = progress
             case Finished():
                 self.requestor, self.provider = event.requestor, event.provider
+                self.broadcaster = event.broadcaster
             case Failed():
                 self._failure = event
 
@@ -217,6 +229,7 @@ class Fleet:
         self.broker: Broker | None = None
         self.provider: Worker | None = None
         self.requestors: list[Worker] = []
+        """Those who begin to send when they are told to: requestors or broadcasters."""
 
     @property
     def workers(self) -> list[Worker]:

@@ -8,13 +8,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-Role = Literal["requestor", "provider"]
-Phase = Literal["failed", "idle", "connecting", "connected", "warmup", "measuring", "draining", "done"]
+Phase = Literal[
+    "failed", "idle", "connecting", "connected", "sweep", "swept", "warmup", "measuring", "draining", "done"
+]
 """In the order in which a worker goes through them, failure first."""
 
 
 class RequestorConfig(Struct, frozen=True, kw_only=True):
-    """One requestor process: its share of the users and of the rate. Sizes in bytes, times in seconds."""
+    """One requestor process: its share of the users and of the load. Sizes in bytes, times in seconds."""
 
     transport: Literal["ws", "tcp"]
     address: str
@@ -24,15 +25,20 @@ class RequestorConfig(Struct, frozen=True, kw_only=True):
     first_user: int
     providers: int
     rate: float
+    outstanding: int
+    sweep: bool
     warmup_s: float
     duration_s: float
     request_bytes: int
     reply_bytes: int
     timeout_s: float
     threads: int
+    driver: str
+    sources: tuple[str, ...] = ()
     seed: int
     connect_rate: float
     connect_in_flight: int
+    churn_rate: float
     arrivals: Literal["uniform", "poisson"]
 
 
@@ -47,6 +53,35 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     first_provider: int
     reply_bytes: int
     threads: int
+    driver: str
+    sources: tuple[str, ...] = ()
+
+
+class BroadcasterConfig(Struct, frozen=True, kw_only=True):
+    """One broadcaster process: its share of the users, and the publishers or none."""
+
+    transport: Literal["ws", "tcp"]
+    address: str
+    host: str
+    path: str
+    users: int
+    first_user: int
+    subjects: int
+    publishers: int
+    rate: float
+    outstanding: int
+    warmup_s: float
+    duration_s: float
+    message_bytes: int
+    timeout_s: float
+    threads: int
+    seed: int
+    connect_rate: float
+    connect_in_flight: int
+    driver: str
+    sources: tuple[str, ...] = ()
+    arrivals: Literal["uniform", "poisson"]
+    list_messages: bool
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -96,6 +131,16 @@ class WarmupCounts(Struct, frozen=True, kw_only=True):
     errors: int = 0
 
 
+class SweepCounts(Struct, frozen=True, kw_only=True):
+    """What became of one request of each user; seconds until the last of them had ended."""
+
+    sent: int
+    received: int
+    timed_out: int
+    errors: int
+    duration_s: float
+
+
 class RequestorResult(Struct, frozen=True, kw_only=True):
     """Everything that one requestor measured; counts are of the measured phase unless they say otherwise."""
 
@@ -113,11 +158,19 @@ class RequestorResult(Struct, frozen=True, kw_only=True):
     no_responders: int
     unmatched: int
     disconnected: int
+    churned: int = 0
+    """Connections closed on purpose."""
+    reconnected: int = 0
+    """Of these, established again."""
+    reconnect_failures: int = 0
+    """Attempts at that which failed, each followed by another one."""
     server_errors: int = 0
     """`-ERR` received, whenever that was."""
     first_server_error: str | None = None
     max_send_lag_ns: int = 0
     """How long after its planned time a request was sent at worst."""
+    sweep: SweepCounts | None = None
+    """None where the scenario has none."""
     warmup: WarmupCounts
     latency: Moments
     service: Moments
@@ -141,11 +194,61 @@ class ProviderResult(Struct, frozen=True, kw_only=True):
     first_server_error: str | None = None
 
 
+class BroadcastWarmup(Struct, frozen=True, kw_only=True):
+    """What was published in the warm-up, and what became of it."""
+
+    sent: int = 0
+    errors: int = 0
+    expected: int = 0
+    received: int = 0
+
+
+class BroadcasterResult(Struct, frozen=True, kw_only=True):
+    """Everything that one broadcaster measured.
+
+    `sent` and `errors` are of messages, and 0 where another process publishes; deliveries are those to this
+    process's users. `sent` to `incomplete` are of the measured phase, the other counts of everything.
+    """
+
+    connect_s: float
+    connections: int
+    connect_failures: int
+    duration_s: float
+    sent: int
+    errors: int
+    """Messages that were due and could not be published."""
+    expected: int
+    """Deliveries due: for each message the users of its subject."""
+    received: int
+    incomplete: int
+    """Messages that not all of the users received."""
+    missing: int
+    """Deliveries that never came, as each user's gaps and end tell."""
+    duplicates: int
+    """Messages received again, or after a later one."""
+    corrupt: int
+    misrouted: int
+    """Messages on another subject than their user's, or of another run."""
+    disconnected: int
+    server_errors: int = 0
+    first_server_error: str | None = None
+    max_send_lag_ns: int = 0
+    warmup: BroadcastWarmup
+    latency: Moments
+    spread: Moments
+    """From the first to the last receipt of each message that all of the users received."""
+    intervals: list[EngineInterval]
+    messages: list[tuple[int, int, int, int]] | None = None
+    """For each measured message its number, its receipts, and when the first and the last were, in
+    nanoseconds of CLOCK_MONOTONIC; where it was asked for."""
+
+
 class Configure(Struct, frozen=True, tag="configure", tag_field="command"):
     """The worker's configuration: that of its role."""
 
     requestor: RequestorConfig | None = None
     provider: ProviderConfig | None = None
+    broadcaster: BroadcasterConfig | None = None
 
 
 class Connect(Struct, frozen=True, tag="connect", tag_field="command"):
@@ -153,7 +256,10 @@ class Connect(Struct, frozen=True, tag="connect", tag_field="command"):
 
 
 class Start(Struct, frozen=True, tag="start", tag_field="command"):
-    """Begin the warm-up; for requestors."""
+    """Begin the sweep where there is one, the warm-up after it or without one; not for providers."""
+
+    at_ns: int | None = None
+    """When, by CLOCK_MONOTONIC: broadcasters of one run begin together."""
 
 
 class Stop(Struct, frozen=True, tag="stop", tag_field="command"):
@@ -174,6 +280,7 @@ class Finished(Struct, frozen=True, tag="result", tag_field="event"):
 
     requestor: RequestorResult | None = None
     provider: ProviderResult | None = None
+    broadcaster: BroadcasterResult | None = None
 
 
 class Failed(Struct, frozen=True, tag="failed", tag_field="event"):

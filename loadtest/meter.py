@@ -4,7 +4,7 @@ import psutil
 
 from loadtest.errors import RunError
 from loadtest.results import Load, Server
-from loadtest.sampling import Processes, Usage
+from loadtest.sampling import Processes, Traffic, Usage, fetch_traffic
 from subjectbus import UsageError
 
 
@@ -23,10 +23,13 @@ class Meter:
         self._window: list[tuple[Usage | None, Usage | None]] = []
         self._closed = False
         self._peak_rss = 0
+        self._monitor: str | None = None
+        self._traffic: list[Traffic | None] = []
 
-    def watch_server(self, pid: int) -> None:
-        """The run's own broker; RunError when it has ended already."""
+    def watch_server(self, pid: int, monitor: str | None = None) -> None:
+        """The run's own broker and its monitor's address; RunError when it has ended already."""
         self._server = _watch([pid])
+        self._monitor = monitor
 
     def watch_load(self, pids: list[int]) -> None:
         """Requestors and providers; RunError when one has ended already."""
@@ -44,9 +47,12 @@ class Meter:
         now = (self._server.usage() if self._server else None, self._load.usage() if self._load else None)
         if measuring and not self._window:
             self._window = [now, now]
+            self._look_at_traffic()
         elif self._window and not self._closed:
             self._window[1] = now
             self._closed = not measuring
+            if self._closed:
+                self._look_at_traffic()
         if measuring and now[0] is not None:
             self._peak_rss = max(self._peak_rss, now[0].rss_bytes)
         server, load = (
@@ -56,6 +62,22 @@ class Meter:
         self._last = now
         return server, now[0].rss_bytes if now[0] else None, load
 
+    def _look_at_traffic(self) -> None:
+        if self._monitor is not None:
+            self._traffic.append(fetch_traffic(self._monitor))
+
+    def _net_bps(self) -> tuple[float | None, float | None]:
+        """Bits per second in and out over the window; None where they were not seen at both ends."""
+        match self._traffic:
+            case [Traffic() as begin, Traffic() as end]:
+                return end.bps_since(begin) or (None, None)
+        return None, None
+
+    @property
+    def last(self) -> tuple[Usage | None, Usage | None]:
+        """What server and load had used at the last look."""
+        return self._last
+
     def summary(self, rate: float, connections: int) -> tuple[Server, Load]:
         """The measured phase at `rate` replies a second."""
         if not self._window:
@@ -63,6 +85,7 @@ class Meter:
         (server_from, load_from), (server_to, load_to) = self._window
         server, load = Server(), Load()
         if server_from and server_to:
+            net_in_bps, net_out_bps = self._net_bps()
             grown = self._peak_rss - self._idle.rss_bytes if self._idle and connections else None
             server = Server(
                 cpu_percent=server_to.cpu_percent_since(server_from),
@@ -70,6 +93,8 @@ class Meter:
                 rss_bytes=self._peak_rss,
                 rss_bytes_per_connection=self._peak_rss / connections if connections else None,
                 rss_growth_bytes_per_connection=grown / connections if grown is not None else None,
+                net_in_bps=net_in_bps,
+                net_out_bps=net_out_bps,
             )
         if load_from and load_to:
             load = Load(

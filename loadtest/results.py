@@ -13,16 +13,23 @@ SCHEMA = 1
 
 
 class Requested(Struct, frozen=True, kw_only=True):
-    """What the scenario asked for; users and providers are all connections and all subjects."""
+    """What the scenario asked for; users and providers are all connections and all subjects.
+
+    Of a broadcast the rate is that of deliveries, 0 where it is as high as the server makes it.
+    """
 
     connections: int
     subjects: int
-    rate: float
+    rate: float | None
+    """None in a closed loop, where replies let requests out."""
     duration_s: float
 
 
 class Achieved(Struct, frozen=True, kw_only=True):
     """What happened; requests of the measured phase.
+
+    Of a broadcast `sent` and `errors` are messages, `received`, `rate` and `timed_out` deliveries, the last
+    those that never came, and `unmatched` messages that went to the wrong user.
 
     A requestor that ended without a result counts with its connections alone: what it last reported does
     not tell the warm-up from the measured phase. The timeline has it.
@@ -45,13 +52,29 @@ class Achieved(Struct, frozen=True, kw_only=True):
     rate: float
     """Replies per second within the measured phase: what a server that fell behind answers later is none."""
     messages_per_s: float
-    """Four for each reply: request in and out, reply in and out."""
+    """Four for each reply: request in and out, reply in and out. Of a broadcast, published and delivered."""
     connect_s: float
     max_send_lag_us: float = 0.0
     """How long after its planned time a request was sent at worst."""
     server_errors: int = 0
     """`-ERR` that requestors and providers received."""
     first_server_error: str | None = None
+    churned: int = 0
+    """Connections closed on purpose, warm-up included."""
+    reconnected: int = 0
+    """Of these, established again."""
+    reconnect_failures: int = 0
+    """Attempts at that which failed, each followed by another one."""
+
+
+class Sweep(Struct, frozen=True, kw_only=True):
+    """One request of every user, before the warm-up."""
+
+    sent: int
+    received: int
+    timed_out: int
+    errors: int
+    duration_s: float
 
 
 class Latency(Struct, frozen=True, kw_only=True):
@@ -71,7 +94,10 @@ class Latency(Struct, frozen=True, kw_only=True):
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """The server's process in the measured phase; None where it is not visible."""
+    """The server's process in the measured phase; None where it is not visible.
+
+    Of a broadcast, "per request" means for each delivery.
+    """
 
     cpu_percent: float | None = None
     """Of the whole machine."""
@@ -82,6 +108,7 @@ class Server(Struct, frozen=True, kw_only=True):
     rss_growth_bytes_per_connection: float | None = None
     """What it grew by since before the first connection, divided by the connections."""
     net_in_bps: float | None = None
+    """Bits per second that the own broker received, protocol and frames included; TCP and IP are not."""
     net_out_bps: float | None = None
 
 
@@ -153,11 +180,92 @@ class Sample(Struct, frozen=True, kw_only=True):
     load_cpu_percent: float | None
 
 
+class SoakSample(Struct, frozen=True, kw_only=True):
+    """One period of a soak: what was in use at its end, what was used and how long replies took within it.
+
+    Times since the measured phase began; None for what is not visible.
+    """
+
+    start_s: float
+    end_s: float
+    broker_rss_bytes: int | None
+    broker_descriptors: int | None
+    """Open ones in all of its descriptor tables; connections that io_uring holds have none."""
+    broker_connections: int | None
+    broker_cpu_percent: float | None
+    """Of the whole machine."""
+    load_rss_bytes: int | None
+    load_cpu_percent: float | None
+    received: int
+    p50_us: float
+    p99_us: float
+    max_us: float
+
+
+class Trend(Struct, frozen=True, kw_only=True):
+    """Whether a series of a soak grows, in the series' own unit."""
+
+    name: str
+    """The field of the samples."""
+    slope_per_hour: float | None
+    """None when there are too few samples to judge."""
+    limit: float
+    """The slope that is allowed, per hour."""
+    p_value: float | None
+    """The chance that a series without a trend rises as this one does."""
+    holds: bool
+
+
+class Soak(Struct, frozen=True, kw_only=True):
+    """A long run, period by period, and whether anything grew after its first third."""
+
+    period_s: float
+    samples: list[SoakSample]
+    trends: list[Trend]
+    note: str | None = None
+    """Why it could not be judged."""
+
+    @property
+    def holds(self) -> bool:
+        """It could be judged, and nothing grows."""
+        return self.note is None and all(trend.holds for trend in self.trends)
+
+
 class Histograms(Struct, frozen=True, kw_only=True):
     """The whole run's histograms: nanoseconds, base64, HdrHistogram V2."""
 
     latency: str
-    service: str
+    service: str | None
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """Microseconds from the first receipt of a message to its last, over all that everybody received."""
+
+    count: int
+    p50: float
+    p99: float
+    max: float
+
+
+class BroadcastFigures(Struct, frozen=True, kw_only=True):
+    """The figures of a broadcast; messages and deliveries of the measured phase."""
+
+    subjects: int
+    published: int
+    deliveries: int
+    """In all, those that came after the measured phase included."""
+    missing: int
+    """Deliveries that were due and never came."""
+    incomplete: int
+    """Messages that not everybody received."""
+    published_per_s: float
+    deliveries_per_s: float
+    """Within the measured phase."""
+    deliveries_per_s_per_core: float | None
+    """By the hardware threads of the server's machine."""
+    deliveries_per_broker_cpu_s: float | None
+    """By the processor time that the server used."""
+    spread_us: Spread | None
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -185,11 +293,18 @@ class Result(Struct, frozen=True, kw_only=True):
     intervals: list[Interval]
     timeline: list[Sample]
     histograms: Histograms | None
+    sweep: Sweep | None = None
+    """None where the scenario has none."""
+    soak: Soak | None = None
+    """None where the scenario is none."""
+    broadcast: BroadcastFigures | None = None
+    """Of a broadcast only."""
 
     @property
     def holds(self) -> bool:
-        """Every threshold and the conservation check hold."""
-        return self.conservation.holds and all(outcome.holds for outcome in self.thresholds)
+        """Every threshold, the conservation check and, in a soak, every trend hold."""
+        steady = self.soak is None or self.soak.holds
+        return steady and self.conservation.holds and all(outcome.holds for outcome in self.thresholds)
 
 
 def read_result(folder: Path) -> Result:

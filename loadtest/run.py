@@ -16,6 +16,7 @@ from loadtest.errors import RunError
 from loadtest.interrupts import Interrupts
 from loadtest.launch import Broker, Fleet, Worker
 from loadtest.messages import (
+    BroadcasterConfig,
     Configure,
     Connect,
     Phase,
@@ -28,12 +29,14 @@ from loadtest.messages import (
 from loadtest.meter import Meter
 from loadtest.results import Sample
 from loadtest.sampling import fetch_counters
-from loadtest.scenario import Scenario
+from loadtest.scenario import AnyScenario, BroadcastScenario, Scenario
+from loadtest.soak import Watch
 from loadtest.target import Target
-from subjectbus import BrokerConfig, LimitError, UsageError, limits, settings
+from subjectbus import BrokerConfig, LimitError, UsageError, limits, resolve_driver, settings
 
 _POLL_S = 0.02
 _SAMPLE_EVERY_S = 1.0
+_START_DELAY_NS = 200_000_000
 _SPARE_CONNECTIONS = 100
 _SLACK_S = 30.0
 _ACCOUNT_TIMEOUT_S = 5.0
@@ -71,7 +74,7 @@ class Options:
     load_cpus: frozenset[int] | None = None
 
 
-def run_scenario(scenario: Scenario, options: Options, view: View, interrupts: Interrupts) -> Collected:
+def run_scenario(scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> Collected:
     """Runs it to its end, or to its failure, which is in `error` then, with all that was collected.
 
     `interrupts`, entered, are held on return: what was collected is the caller's to save.
@@ -82,8 +85,18 @@ def run_scenario(scenario: Scenario, options: Options, view: View, interrupts: I
     return _Run(scenario, options, view, interrupts).execute()
 
 
-def require_limits(scenario: Scenario) -> None:
-    """LimitError when a worker could not hold its connections; the own broker checks its limits itself."""
+def require_limits(scenario: AnyScenario) -> None:
+    """LimitError when a worker could not hold its connections; the own broker checks its limits itself.
+
+    With io_uring the limit holds for each ring, of which a thread has as many as it needs.
+    """
+    if resolve_driver(scenario.load_driver) == "uring":
+        return
+    if isinstance(scenario, BroadcastScenario):
+        users = math.ceil(scenario.users / scenario.processes)
+        _require_descriptors("a thread of users", users, scenario.threads, "threads= or processes=")
+        _require_descriptors("the publishing thread", scenario.publishers, 1, "users=")
+        return
     users = math.ceil(scenario.users / scenario.requestors)
     _require_descriptors("a requestor thread", users, scenario.threads, "threads= or requestors=")
     _require_descriptors(
@@ -100,7 +113,7 @@ def _require_descriptors(who: str, connections: int, threads: int, remedy: str) 
 
 
 class _Run:
-    def __init__(self, scenario: Scenario, options: Options, view: View, interrupts: Interrupts) -> None:
+    def __init__(self, scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> None:
         self._scenario = scenario
         self._options = options
         self._view = view
@@ -115,6 +128,9 @@ class _Run:
         self._began_s = time.monotonic()
         self._next_sample_s = 0.0
         self._phase: Phase | None = None
+        self._measuring_since_s: float | None = None
+        soak = scenario.soak
+        self._watch = Watch(soak, scenario.duration_s, self._collected.looks) if soak is not None else None
 
     def execute(self) -> Collected:
         with self._fleet:
@@ -129,6 +145,7 @@ class _Run:
         try:
             address, host, path = self._start_server()
             self._connect(address, host, path)
+            self._sweep()
             self._drive()
             self._account()
             self._fleet.end()
@@ -142,12 +159,12 @@ class _Run:
             target.require_reachable()
             self._meter.look_idle()
             return target.address, target.host, target.path
-        connections = self._scenario.users + self._scenario.providers
+        connections = self._scenario.connections
         room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
         config = settings.merge(room, self._scenario.broker)
-        broker = self._fleet.broker = Broker(config, self._options.broker_cpus)
+        broker = self._fleet.broker = Broker(config, self._options.broker_cpus, connections)
         broker.wait_ready()
-        self._meter.watch_server(broker.pid)
+        self._meter.watch_server(broker.pid, broker.addresses.get("monitor"))
         self._meter.look_idle()
         listener = "http" if self._scenario.transport == "ws" else "tcp"
         for needed in (listener, "monitor"):
@@ -158,8 +175,24 @@ class _Run:
         return broker.addresses[listener], broker.addresses[listener], "/"
 
     def _connect(self, address: str, host: str, path: str) -> None:
+        if isinstance(self._scenario, BroadcastScenario):
+            self._connect_broadcasters(self._scenario, address, host, path)
+        else:
+            self._connect_requestors(self._scenario, address, host, path)
+
+    def _connect_broadcasters(self, scenario: BroadcastScenario, address: str, host: str, path: str) -> None:
+        for index in range(scenario.processes):
+            share = _share_broadcast(scenario, index, address, host, path)
+            connections = share.users + share.publishers
+            configure, cpus = Configure(broadcaster=share), self._options.load_cpus
+            worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
+            self._fleet.requestors.append(worker)
+        self._meter.watch_load([worker.pid for worker in self._fleet.workers])
+        self._open(self._fleet.requestors, scenario.connections)
+
+    def _connect_requestors(self, scenario: Scenario, address: str, host: str, path: str) -> None:
         """Providers first: a user's first request must find them subscribed."""
-        scenario, cpus = self._scenario, self._options.load_cpus
+        cpus = self._options.load_cpus
         provider = ProviderConfig(
             transport=scenario.transport,
             address=address,
@@ -169,12 +202,15 @@ class _Run:
             first_provider=0,
             reply_bytes=scenario.reply_bytes,
             threads=scenario.provider_threads,
+            driver=scenario.load_driver,
+            sources=scenario.sources,
         )
-        self._fleet.provider = Worker("provider", Configure(provider=provider), cpus)
+        self._fleet.provider = Worker("provider", Configure(provider=provider), cpus, scenario.providers)
         self._open([self._fleet.provider], scenario.providers)
         for index in range(scenario.requestors):
-            configure = Configure(requestor=_share(scenario, index, address, host, path))
-            self._fleet.requestors.append(Worker(f"requestor {index + 1}", configure, cpus))
+            share = _share(scenario, index, address, host, path)
+            worker = Worker(f"requestor {index + 1}", Configure(requestor=share), cpus, share.users)
+            self._fleet.requestors.append(worker)
         self._meter.watch_load([worker.pid for worker in self._fleet.workers])
         self._open(self._fleet.requestors, scenario.users)
 
@@ -189,12 +225,38 @@ class _Run:
         if opened < connections:
             raise RunError(f"only {opened} of {connections} connections were made")
 
-    def _drive(self) -> None:
+    def _sweep(self) -> None:
+        """One request of each user; the warm-up begins when every requestor is done with its own."""
         scenario = self._scenario
+        if isinstance(scenario, BroadcastScenario) or not scenario.sweep:
+            return
         for worker in self._fleet.requestors:
             worker.send(Start())
+        self._until(
+            lambda: all(worker.progress.phase == "swept" for worker in self._fleet.requestors),
+            _longest_sweep_s(scenario),
+            "the sweep",
+        )
+
+    def _drive(self) -> None:
+        scenario = self._scenario
+        if isinstance(scenario, BroadcastScenario):
+            self._start_together(self._fleet.requestors)
+        else:
+            for worker in self._fleet.requestors:
+                worker.send(Start())
         longest_s = scenario.warmup_s + scenario.duration_s + scenario.timeout_s + _SLACK_S
         self._until(lambda: all(worker.finished for worker in self._fleet.requestors), longest_s, "the run")
+        self._look_at_period(scenario.duration_s)
+
+    def _start_together(self, broadcasters: list[Worker]) -> None:
+        """At one time, which all others must have heard of before the first one publishes."""
+        publishing, *others = broadcasters
+        start = Start(time.monotonic_ns() + _START_DELAY_NS) if others else Start()
+        for worker in others:
+            worker.send(start)
+        self._until(lambda: all(w.progress.phase != "connected" for w in others), _SLACK_S, "the start")
+        publishing.send(start)
 
     def _account(self) -> None:
         """Results, and the broker's own counters once nothing is under way any more."""
@@ -221,10 +283,11 @@ class _Run:
     def _gather(self) -> None:
         collected, requestors = self._collected, self._fleet.requestors
         collected.requestors = [worker.requestor for worker in requestors if worker.requestor is not None]
+        collected.broadcasters = [w.broadcaster for w in requestors if w.broadcaster is not None]
         collected.provider = self._fleet.provider.provider if self._fleet.provider else None
-        collected.last_progress = [worker.progress for worker in requestors if worker.requestor is None]
+        collected.last_progress = [worker.progress for worker in requestors if not worker.finished]
         connections = max((sample.connections for sample in collected.timeline), default=0)
-        rate = measured_rate(collected.requestors)
+        rate = measured_rate(collected.results)
         collected.server, collected.load = self._meter.summary(rate, connections)
 
     def _salvage(self, reason: str) -> None:
@@ -265,6 +328,7 @@ class _Run:
             return
         if total.phase != self._phase and total.phase == "measuring":
             self._collected.started = datetime.now(UTC) - timedelta(seconds=total.elapsed_s)
+            self._measuring_since_s = now - total.elapsed_s
         self._phase = total.phase
         self._next_sample_s = now + _SAMPLE_EVERY_S
         server_cpu, server_rss, load_cpu = self._meter.look(measuring=total.phase == "measuring")
@@ -277,6 +341,20 @@ class _Run:
         )
         self._collected.timeline.append(sample)
         self._view.show(sample, total)
+        if self._measuring_since_s is not None:
+            self._look_at_period(now - self._measuring_since_s)
+
+    def _look_at_period(self, elapsed_s: float) -> None:
+        """In a soak: whether another period of the measured phase is over, and what it leaves."""
+        if self._watch is None:
+            return
+        broker = self._fleet.broker
+        self._watch.look(
+            elapsed_s,
+            self._meter.last,
+            pid=broker.pid if broker else self._options.server_pid,
+            monitor=broker.addresses["monitor"] if broker else None,
+        )
 
     def _total(self) -> Progress:
         """All workers as one: counts added, in the phase of the requestor that is furthest behind."""
@@ -298,10 +376,22 @@ class _Run:
         )
 
 
+def _longest_sweep_s(scenario: Scenario) -> float:
+    """In a closed loop each request may hold its place until its timeout."""
+    if scenario.outstanding:
+        return math.ceil(scenario.users / scenario.outstanding + 1) * scenario.timeout_s + _SLACK_S
+    return scenario.users / scenario.rate + scenario.timeout_s + _SLACK_S
+
+
+def _part(total: int, index: int, parts: int) -> tuple[int, int]:
+    """Where part `index` of `total` begins, and how much it is."""
+    first = total * index // parts
+    return first, total * (index + 1) // parts - first
+
+
 def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -> RequestorConfig:
-    """Requestor `index`'s users and its part of the rate."""
-    first = scenario.users * index // scenario.requestors
-    users = scenario.users * (index + 1) // scenario.requestors - first
+    """Requestor `index`'s users and its part of the load."""
+    first, users = _part(scenario.users, index, scenario.requestors)
     return RequestorConfig(
         transport=scenario.transport,
         address=address,
@@ -311,14 +401,50 @@ def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -
         first_user=first,
         providers=scenario.providers,
         rate=scenario.rate * users / scenario.users,
+        outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
+        sweep=scenario.sweep,
         warmup_s=scenario.warmup_s,
         duration_s=scenario.duration_s,
         request_bytes=scenario.request_bytes,
         reply_bytes=scenario.reply_bytes,
         timeout_s=scenario.timeout_s,
         threads=scenario.threads,
+        driver=scenario.load_driver,
+        sources=scenario.sources,
         seed=(scenario.seed + index) % 2**64,
         connect_rate=scenario.connect_rate / scenario.requestors,
         connect_in_flight=scenario.connect_in_flight,
+        churn_rate=scenario.churn_rate * users / scenario.users,
         arrivals=scenario.arrivals,
+    )
+
+
+def _share_broadcast(
+    scenario: BroadcastScenario, index: int, address: str, host: str, path: str
+) -> BroadcasterConfig:
+    """Broadcaster `index`'s users; the first one has the publishers. All follow the same plan."""
+    first, users = _part(scenario.users, index, scenario.processes)
+    return BroadcasterConfig(
+        transport=scenario.transport,
+        address=address,
+        host=host,
+        path=path,
+        users=users,
+        first_user=first,
+        subjects=scenario.subjects,
+        publishers=0 if index else scenario.publishers,
+        rate=scenario.rate,
+        outstanding=scenario.outstanding,
+        warmup_s=scenario.warmup_s,
+        duration_s=scenario.duration_s,
+        message_bytes=scenario.message_bytes,
+        timeout_s=scenario.timeout_s,
+        threads=scenario.threads,
+        seed=scenario.seed,
+        connect_rate=scenario.connect_rate / scenario.processes,
+        connect_in_flight=scenario.connect_in_flight,
+        driver=scenario.load_driver,
+        sources=scenario.sources,
+        arrivals=scenario.arrivals,
+        list_messages=scenario.processes > 1,
     )

@@ -5,12 +5,14 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import psutil
 
 _TIMEOUT_S = 2.0
+_TABLE_ATTEMPTS = 3
 _CORES = os.cpu_count() or 1
 # The monitor is on this machine: a proxy of the environment has no say in it.
 _OPENER = build_opener(ProxyHandler({}))
@@ -37,6 +39,22 @@ class Usage:
         return (self.cpu_s - earlier.cpu_s) / elapsed / events_per_s * 1e6
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that a broker has received and sent so far, protocol and frames included."""
+
+    at_s: float
+    received: int
+    sent: int
+
+    def bps_since(self, earlier: "Traffic") -> tuple[float, float] | None:
+        """Bits per second in and out between two looks; None without time between them."""
+        elapsed = self.at_s - earlier.at_s
+        if elapsed <= 0:
+            return None
+        return 8 * (self.received - earlier.received) / elapsed, 8 * (self.sent - earlier.sent) / elapsed
+
+
 class Processes:
     """Some processes of this machine, looked at together."""
 
@@ -56,6 +74,63 @@ class Processes:
         except psutil.Error:
             return None
         return Usage(time.monotonic(), cpu_s, rss_bytes)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A thread's descriptor table: how many are open, and which file the highest of them is."""
+
+    folder: Path
+    size: int
+    highest: str
+    file: str
+
+    def is_same_as(self, larger: "_Table") -> bool:
+        try:
+            return str((larger.folder / self.highest).readlink()) == self.file
+        except OSError:
+            return False
+
+
+def count_descriptors(pid: int) -> int | None:
+    """Open descriptors in all tables of a process; None when it has gone or may not be looked at.
+
+    /proc/PID/fd shows the first thread's table alone, and threads may have tables of their own. Those that
+    share one are recognised by its highest descriptor, which is the same file for all of them.
+    """
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        tables = [table for task in tasks if (table := _read_table(task / "fd")) is not None]
+    except OSError:
+        return None
+    counted: list[_Table] = []
+    for table in sorted(tables, key=lambda table: table.size, reverse=True):
+        if not any(table.is_same_as(other) for other in counted):
+            counted.append(table)
+    return sum(table.size for table in counted)
+
+
+def _read_table(folder: Path) -> _Table | None:
+    """None when the thread has gone, or has no descriptors."""
+    for _ in range(_TABLE_ATTEMPTS):
+        try:
+            names = os.listdir(folder)  # noqa: PTH208 - a hundred thousand names, no paths
+            if not names:
+                return None
+            highest = max(names, key=int)
+            return _Table(folder, len(names), highest, str((folder / highest).readlink()))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the highest was closed just now, or the thread has ended
+    return None
+
+
+def fetch_traffic(monitor: str) -> Traffic | None:
+    """A broker's traffic so far; None when it does not tell."""
+    try:
+        counters = fetch_counters(monitor)
+        return Traffic(time.monotonic(), int(counters["wire_bytes_in"]), int(counters["wire_bytes_out"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def fetch_counters(monitor: str) -> dict[str, Any]:

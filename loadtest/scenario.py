@@ -14,53 +14,127 @@ from subjectbus import BrokerConfig, settings
 from subjectbus.errors import ConfigError
 
 Count = Annotated[int, Meta(ge=1)]
+Users = Annotated[int, Meta(ge=1, le=16_000_000)]  # the engine's most
 Bytes = Annotated[int, Meta(ge=16)]  # the engine's id and what makes damage visible
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 
+Percent = Annotated[float, Meta(ge=0, le=1e6)]
+
 _SEEDS = 2**64  # more than msgspec's bounds can say
+_LISTED_MESSAGES = 1_000_000  # by each process, so that what each received can be put together
 
 
-class Scenario(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The benchmark workload: users that ask, providers that answer, at a planned rate.
+class GrowthLimits(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a soak allows each series to grow by: percent per hour of what it was when judging began."""
 
-    Every user is a connection subscribed to its own subject; provider K is subscribed to /s/K.
-    """
+    broker_rss_bytes: Percent = 5.0
+    broker_descriptors: Percent = 2.0
+    broker_connections: Percent = 2.0
+    broker_cpu_percent: Percent = 50.0
+    load_rss_bytes: Percent = 50.0
+    """Higher than the broker's: the load keeps a histogram for each second, a few megabytes an hour."""
+    p50_us: Percent = 100.0
+    p99_us: Percent = 100.0
+
+
+class SoakPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a long run is judged: whether anything grows from period to period."""
+
+    period_s: Annotated[float, Meta(ge=1, le=3600)] = 60.0
+    """Time between two samples."""
+    growth_percent_per_hour: GrowthLimits = GrowthLimits()
+
+
+class _Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every scenario has."""
 
     name: str = ""
     description: str = ""
     transport: Literal["ws", "tcp"] = "ws"
-    users: Count
-    """Connections that send requests."""
-    providers: Count = 16
-    """Connections that answer."""
-    rate: Positive
-    """Requests per second, all users together."""
+    users: Users
+    """Connections of users."""
+    rate: Annotated[float, Meta(ge=0)] = 0.0
+    """Requests, or messages published, per second, all together: an open loop. 0 with `outstanding`."""
+    outstanding: Annotated[int, Meta(ge=0)] = 0
+    """Requests, or messages, that are always outstanding, all together: a closed loop. 0 with `rate`."""
     arrivals: Literal["uniform", "poisson"] = "uniform"
-    """Planned times: evenly spaced, or with exponential gaps."""
+    """Planned times of an open loop: evenly spaced, or with exponential gaps."""
     warmup_s: Seconds = 5.0
     duration_s: Positive = 20.0
     """Length of the measured phase."""
     timeout_s: Positive = 10.0
-    """A request without a reply for this long counts as timed out."""
-    request_bytes: Bytes = 32
-    reply_bytes: Bytes = 256
+    """How long a reply, or after the end a delivery, is waited for."""
     seed: Annotated[int, Meta(ge=0)] = 1
-    """Makes the choice of users and providers repeatable."""
-    requestors: Count = 1
-    """Processes that share the users and the rate."""
+    """Makes every random choice repeatable."""
     threads: Count = 1
-    """Threads of each requestor."""
-    provider_threads: Count = 1
+    """Threads of each process that has users."""
+    load_driver: Literal["auto", "epoll", "uring"] = "auto"
+    """How the load asks the kernel; the broker's own is `broker.driver`."""
+    sources: tuple[str, ...] = ()
+    """Addresses of this host to connect from, in turn, where one has too few ports; on loopback there are
+    always enough."""
     connect_rate: Annotated[float, Meta(ge=0)] = 0.0
     """Connections per second; 0 = as fast as `connect_in_flight` lets them."""
     connect_in_flight: Count = 512
     connect_timeout_s: Positive = 300.0
     """The connect phase fails when it takes longer."""
+    soak: SoakPlan | None = None
+    """Also judge whether memory, descriptors, latency or processor time grow."""
     thresholds: tuple[str, ...] = ()
     """Objectives such as "latency_us.p99 < 100000"; each that does not hold makes the run fail."""
     broker: BrokerConfig = BrokerConfig()
     """Configuration of the run's own broker; without effect on a target."""
+
+
+class Scenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The benchmark workload: users that ask, providers that answer, in an open or a closed loop.
+
+    Every user is a connection subscribed to its own subject; provider K is subscribed to /s/K.
+    """
+
+    workload: Literal["request"] = "request"
+    providers: Count = 16
+    """Connections that answer."""
+    sweep: bool = False
+    """Before the warm-up every user makes one request, in order; all must be answered."""
+    request_bytes: Bytes = 32
+    reply_bytes: Bytes = 256
+    requestors: Count = 1
+    """Processes that share the users and the load."""
+    provider_threads: Count = 1
+    churn_rate: Annotated[float, Meta(ge=0)] = 0.0
+    """Connections per second, all users together, that are closed and established again while requests go
+    on: from the warm-up to the end of the measured phase, nobody's with a request outstanding."""
+
+    @property
+    def connections(self) -> int:
+        """Users and providers."""
+        return self.users + self.providers
+
+
+class BroadcastScenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The broadcast workload: each message goes to all users of its subject.
+
+    User N is subscribed to /b/{N mod subjects}; messages are published on the subjects in turn.
+    """
+
+    workload: Literal["broadcast"] = "broadcast"
+    subjects: Count = 1
+    publishers: Count = 1
+    """Connections that publish; a subject always has the same one, which keeps its messages in order."""
+    message_bytes: Annotated[int, Meta(ge=24)] = 100  # a number, a time and what makes damage visible
+    processes: Count = 1
+    """Processes that share the users."""
+
+    @property
+    def connections(self) -> int:
+        """Users and publishers."""
+        return self.users + self.publishers
+
+
+AnyScenario = Scenario | BroadcastScenario
+_WORKLOADS: dict[str, type[AnyScenario]] = {"request": Scenario, "broadcast": BroadcastScenario}
 
 
 def shipped_scenarios() -> dict[str, str]:
@@ -74,7 +148,7 @@ def shipped_scenarios() -> dict[str, str]:
     return {name: str(table.get("description", "")) for name, table in sorted(tables.items())}
 
 
-def load_scenario(name: str, overrides: Iterable[str] = ()) -> Scenario:
+def load_scenario(name: str, overrides: Iterable[str] = ()) -> AnyScenario:
     """The scenario `name`, changed by `KEY=VALUE` texts.
 
     Args:
@@ -92,16 +166,62 @@ def load_scenario(name: str, overrides: Iterable[str] = ()) -> Scenario:
         _override(table, text)
         _convert(table, f"--set {text}")
     scenario = _convert(table, where)
-    if scenario.requestors > scenario.users:
-        raise ScenarioError(
-            f"{where}: requestors: {scenario.requestors} processes for {scenario.users} users"
-        )
+    if (fault := _find_contradiction(scenario)) is not None:
+        raise ScenarioError(f"{where}: {fault}")
     return scenario
 
 
-def with_transport(scenario: Scenario, transport: Literal["ws", "tcp"]) -> Scenario:
+def with_transport(scenario: AnyScenario, transport: Literal["ws", "tcp"]) -> AnyScenario:
     """The scenario as a target's scheme makes it run."""
     return structs.replace(scenario, transport=transport)
+
+
+def _find_contradiction(scenario: AnyScenario) -> str | None:
+    """What keys say against each other."""
+    if (scenario.rate > 0) == (scenario.outstanding > 0):
+        how_many = "both are given" if scenario.rate else "neither is given"
+        return (
+            f"rate, outstanding: {how_many}; an open loop has a rate, a closed loop a number outstanding,"
+            " and the other one is 0"
+        )
+    if scenario.outstanding and scenario.arrivals != "uniform":
+        return f"arrivals: a closed loop has no planned times to be {scenario.arrivals}"
+    if isinstance(scenario, BroadcastScenario):
+        return _find_broadcast_contradiction(scenario)
+    return _find_request_contradiction(scenario)
+
+
+def _find_request_contradiction(scenario: Scenario) -> str | None:
+    if scenario.requestors > scenario.users:
+        return f"requestors: {scenario.requestors} processes for {scenario.users} users"
+    threads = scenario.requestors * scenario.threads
+    if scenario.churn_rate and scenario.users < 2 * threads:
+        return f"churn_rate: {scenario.users} users on {threads} requestor threads; each needs two"
+    if 0 < scenario.outstanding < threads:
+        return f"outstanding: {scenario.outstanding} for {threads} requestor threads, which share it"
+    return None
+
+
+def _find_broadcast_contradiction(scenario: BroadcastScenario) -> str | None:
+    users, subjects, processes = scenario.users, scenario.subjects, scenario.processes
+    messages = scenario.rate * scenario.duration_s
+    faults = (
+        (processes > users, f"processes: {processes} processes for {users} users"),
+        (subjects > users, f"subjects: {subjects} subjects for {users} users"),
+        (
+            scenario.publishers > subjects,
+            f"publishers: {scenario.publishers} for {subjects} subjects, which have one publisher each",
+        ),
+        (
+            processes > 1 and scenario.outstanding > 0,
+            "outstanding: a closed loop needs all users in one process; use threads",
+        ),
+        (
+            processes > 1 and messages > _LISTED_MESSAGES,
+            f"processes: several follow {_LISTED_MESSAGES:,} messages, not {messages:,.0f}; use threads",
+        ),
+    )
+    return next((text for is_fault, text in faults if is_fault), None)
 
 
 def _read(name: str) -> tuple[dict[str, Any], str]:
@@ -139,9 +259,10 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any TOML value
     return parsed["value"] if parsed.keys() == {"value"} else text
 
 
-def _convert(table: dict[str, Any], where: str) -> Scenario:
+def _convert(table: dict[str, Any], where: str) -> AnyScenario:
+    kind = _kind(table, where)
     try:
-        scenario = settings.convert(Scenario, table, where)
+        scenario = settings.convert(kind, table, where)
     except ConfigError as error:
         raise ScenarioError(str(error)) from error
     for key, value in structs.asdict(scenario).items():
@@ -150,3 +271,16 @@ def _convert(table: dict[str, Any], where: str) -> Scenario:
     if scenario.seed >= _SEEDS:
         raise ScenarioError(f"{where}: seed: expected int < 2**64")
     return scenario
+
+
+def _kind(table: dict[str, Any], where: str) -> type[AnyScenario]:
+    """The type of the table's workload; ScenarioError when a key belongs to another one's."""
+    workload = table.get("workload", "request")
+    kind = next((kind for name, kind in _WORKLOADS.items() if name == workload), None)
+    if kind is None:
+        raise ScenarioError(f"{where}: workload: {workload!r} is none (choose from {', '.join(_WORKLOADS)})")
+    others = {key for other in _WORKLOADS.values() for key in other.__struct_fields__}
+    for key in table:
+        if key in others - set(kind.__struct_fields__):
+            raise ScenarioError(f'{where}: {key}: no key of the workload "{workload}"')
+    return kind

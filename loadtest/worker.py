@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from loadtest.engine import Provider, Requestor
+from loadtest.engine import Broadcaster, Provider, Requestor
 from loadtest.messages import (
     Command,
     Configure,
@@ -26,6 +26,8 @@ from loadtest.messages import (
     Stop,
 )
 from subjectbus import limits
+
+_Engine = Requestor | Provider | Broadcaster
 
 _POLL_S = 0.02
 _REPORT_EVERY_POLLS = 25
@@ -56,35 +58,44 @@ def _emit(event: Event) -> None:
     sys.stdout.buffer.flush()
 
 
-def _build(command: Configure) -> Requestor | Provider:
+def _build(command: Configure) -> _Engine:
     if command.requestor is not None:
         return Requestor(command.requestor)
     if command.provider is not None:
         return Provider(command.provider)
+    if command.broadcaster is not None:
+        return Broadcaster(command.broadcaster)
     raise ValueError("no role to play")
 
 
-def _obey(engine: Requestor | Provider, command: Command) -> None:
+def _obey(engine: _Engine, command: Command) -> None:
     match command:
         case Connect():
             engine.connect()
-        case Start():
-            engine.start()
+        case Start(at_ns):
+            if isinstance(engine, Broadcaster):
+                engine.start(at_ns)
+            else:
+                engine.start()
         case Stop():
             engine.stop()
         case Configure():
             raise ValueError("configured twice")
 
 
-def _finished(engine: Requestor | Provider) -> Finished:
-    if isinstance(engine, Requestor):
-        return Finished(requestor=engine.result())
-    return Finished(provider=engine.result())
+def _finished(engine: _Engine) -> Finished:
+    match engine:
+        case Requestor():
+            return Finished(requestor=engine.result())
+        case Provider():
+            return Finished(provider=engine.result())
+        case Broadcaster():
+            return Finished(broadcaster=engine.result())
 
 
 def _serve(commands: _Commands) -> None:
     """Until standard input ends: obey, and report each change of phase and, twice a second, the counts."""
-    engine: Requestor | Provider | None = None
+    engine: _Engine | None = None
     phase: Phase = "idle"
     polls = 0
     try:

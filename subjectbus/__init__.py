@@ -9,7 +9,7 @@ from subjectbus.errors import (
     SubjectbusError,
     UsageError,
 )
-from subjectbus.server import Server, __version__
+from subjectbus.server import Server, __version__, resolve_driver
 
 __all__ = [
     "AddressError",
@@ -21,4 +21,5 @@ __all__ = [
     "SubjectbusError",
     "UsageError",
     "__version__",
+    "resolve_driver",
 ]

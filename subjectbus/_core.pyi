@@ -2,7 +2,15 @@
 
 from typing import Self, final
 
-__all__ = ["Broker", "Provider", "Requestor", "__version__", "default_broker_config"]
+__all__ = [
+    "Broadcaster",
+    "Broker",
+    "Provider",
+    "Requestor",
+    "__version__",
+    "default_broker_config",
+    "resolve_driver",
+]
 
 __version__: str
 
@@ -18,6 +26,9 @@ class Broker:
 
     def addresses(self) -> dict[str, str]:
         """The open listeners: "tcp", "http", "monitor" with the address that was bound."""
+
+    def driver(self) -> tuple[str, str | None]:
+        """The driver in use, and why "auto" did not choose the best one if it did not."""
 
     def drain(self) -> None:
         """Begins the lame duck and returns at once."""
@@ -42,7 +53,7 @@ class Requestor:
         """Starts the threads and the connect phase; returns at once."""
 
     def start(self) -> None:
-        """Begins the warm-up, which the measured phase follows; returns at once."""
+        """Begins the sweep where there is one, the warm-up after it or without one; returns at once."""
 
     def stop(self) -> None:
         """Ends early: no more requests, then the drain, then the result; returns at once."""
@@ -78,5 +89,33 @@ class Provider:
     def close(self) -> None:
         """Closes the connections and joins the threads. Releases the GIL."""
 
+@final
+class Broadcaster:
+    """Users of the broadcast workload: each message that is published goes to all users of its subject."""
+
+    def __new__(cls, config: str) -> Self:
+        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+
+    def connect(self) -> None:
+        """Starts the threads and the connect phase; returns at once."""
+
+    def start(self, at_ns: int | None = None) -> None:
+        """Begins the warm-up at a time of CLOCK_MONOTONIC, or now; returns at once."""
+
+    def stop(self) -> None:
+        """Ends early: no more messages, then the drain, then the result; returns at once."""
+
+    def progress(self) -> str:
+        """JSON snapshot of phase and counts."""
+
+    def result(self) -> str:
+        """JSON of everything measured; RuntimeError unless the phase is "done"."""
+
+    def close(self) -> None:
+        """Closes the connections and joins the threads. Releases the GIL."""
+
 def default_broker_config() -> str:
     """JSON object of every configuration key of the broker with its default."""
+
+def resolve_driver(name: str) -> tuple[str, str | None]:
+    """The driver that a name stands for here, and why "auto" is not the best one; ValueError if refused."""

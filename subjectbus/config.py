@@ -32,8 +32,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(description="Threads that serve connections.", extra={"metavar": "N|auto"}),
     ] = UNSET
     driver: Annotated[
-        Literal["auto", "epoll"] | UnsetType,
-        Meta(description="How the kernel is asked for events.", extra={"metavar": "auto|epoll"}),
+        Literal["auto", "epoll", "uring"] | UnsetType,
+        Meta(description="How the kernel is asked for events.", extra={"metavar": "auto|epoll|uring"}),
     ] = UNSET
     max_connections: Annotated[
         Count | Literal["auto"] | UnsetType,
@@ -46,6 +46,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_pending: Annotated[
         Count | UnsetType,
         Meta(description="Bytes that may wait for one connection before it is a slow consumer."),
+    ] = UNSET
+    max_pending_total: Annotated[
+        Count | Literal["auto"] | UnsetType,
+        Meta(
+            description="Bytes that may wait for all slow connections before new ones are refused.",
+            extra={"metavar": "N|auto"},
+        ),
     ] = UNSET
     max_subscriptions: Annotated[
         Count | UnsetType, Meta(description="Subscriptions of one connection; 0 = no limit.")

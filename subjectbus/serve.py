@@ -53,6 +53,9 @@ def serve(config_path: Path | None, **flags: str | bool | None) -> int:
     server = Server(config)
     with _signals_held():
         server.start()
+        driver, reason = server.driver()
+        if reason is not None:
+            click.echo(f"subjectbus: no io_uring ({reason}): using {driver}", err=True)
         listeners = " ".join(f"{name}={address}" for name, address in server.addresses().items())
         click.echo(f"ready {listeners}")
         return _run_until_signalled(server)

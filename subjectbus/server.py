@@ -19,6 +19,14 @@ def default_config() -> dict[str, Any]:
     return defaults
 
 
+def resolve_driver(name: str) -> str:
+    """The driver that "auto", "epoll" or "uring" stands for here; ConfigError when the kernel refuses it."""
+    try:
+        return _core.resolve_driver(name)[0]
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
 class Server:
     """A broker in this process, on threads of its own.
 
@@ -48,6 +56,10 @@ class Server:
     def addresses(self) -> dict[str, str]:
         """`{"tcp": "127.0.0.1:4222", ...}`: the open listeners with the ports that were bound."""
         return self._broker.addresses()
+
+    def driver(self) -> tuple[str, str | None]:
+        """The driver in use, and why "auto" has to do without the best one if it has."""
+        return self._broker.driver()
 
     def drain(self) -> None:
         """Begins the lame duck: no new connections, clients are told and then closed. Returns at once."""

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import signal
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from subjectbus import ConfigError, resolve_driver
 from tests.servers import Broker, NatsServer, Server, in_ci, nats_server_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import NoReturn
 
-BROKERS = ("subjectbus-1-shard", "subjectbus-2-shards")
+OPEN_FILES = ("prlimit", "--nofile=1024")
+#: Our broker in each form: the options that make it so.
+BROKERS: dict[str, dict[str, Any]] = {
+    "epoll-1-shard": {"driver": "epoll", "shards": 1},
+    "epoll-2-shards": {"driver": "epoll", "shards": 2},
+    "uring-1-shard": {"driver": "uring", "shards": 1},
+    # More connections than one ring may hold make several rings of each shard.
+    "uring-2-shards": {"driver": "uring", "shards": 2, "max_connections": 5000, "prefix": OPEN_FILES},
+}
 #: Every test of ordinary NATS behaviour runs on nats-server too: that proves the expectation.
 SERVERS = (*BROKERS, "nats-server")
 
@@ -23,11 +33,23 @@ def nats_server_executable() -> str:
     """The path of nats-server; without it the test is skipped, and fails in CI."""
     executable = nats_server_command()
     if executable is None:
-        reason = "nats-server is not installed: `make setup` installs it where Go is"
-        if in_ci():
-            pytest.fail(reason)
-        pytest.skip(reason)
+        skip("nats-server is not installed: `make setup` installs it where Go is")
     return executable
+
+
+def skip(reason: str) -> NoReturn:
+    """Skips the test, but for CI, where everything has to be there."""
+    if in_ci():
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def require_driver(name: object) -> None:
+    """Skips the test where the kernel does not permit this driver, which no setup can change."""
+    try:
+        resolve_driver(str(name))
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 class Pool:
@@ -46,8 +68,9 @@ class Pool:
     def start(self, name: str) -> Server:
         if name == "nats-server":
             return NatsServer.start(nats_server_executable(), self.directory)
-        shards = int(name.split("-")[1])
-        return Broker.start(self.directory, shards=shards, echo=True, handshake_timeout_s=1)
+        options = BROKERS[name]
+        require_driver(options["driver"])
+        return Broker.start(self.directory, echo=True, handshake_timeout_s=1, **options)
 
     def discard(self, name: str) -> None:
         """Kill a server that a test left in disorder, so that only that test fails."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -106,8 +106,21 @@ class Broker(Server):
     ours = True
 
     @classmethod
-    def start(cls, directory: Path, command: str | None = None, **options: str | float | bool) -> Broker:
-        """Start a broker; every option is a flag of `subjectbus serve` with underscores."""
+    def start(
+        cls,
+        directory: Path,
+        command: str | None = None,
+        prefix: Sequence[str] = (),
+        **options: str | float | bool,
+    ) -> Broker:
+        """Start a broker; every other option is a flag of `subjectbus serve` with underscores.
+
+        Args:
+            directory: Where it runs and logs.
+            command: The executable; None for the one beside this interpreter.
+            prefix: A command that runs the broker's, as prlimit(1) does.
+            options: The flags.
+        """
         settings: Options = {
             "tcp": "127.0.0.1:0",
             "http": "127.0.0.1:0",
@@ -119,7 +132,7 @@ class Broker(Server):
         stderr = directory / f"broker-{time.monotonic_ns()}.log"
         with stderr.open("w") as log:
             process = subprocess.Popen(
-                [command or subjectbus_command(), "serve", *flags(settings)],
+                [*prefix, command or subjectbus_command(), "serve", *flags(settings)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -195,7 +208,11 @@ class NatsServer(Server):
 
     ours = False
     #: Our option names -> the keys of its configuration file.
-    KEYS: ClassVar[dict[str, str]] = {"max_subscriptions": "max_subs", "ping_interval_s": "ping_interval"}
+    KEYS: ClassVar[dict[str, str]] = {
+        "max_subscriptions": "max_subs",
+        "ping_interval_s": "ping_interval",
+        "write_deadline_s": "write_deadline",
+    }
 
     @classmethod
     def start(cls, executable: str, directory: Path, **options: str | float) -> NatsServer:

@@ -309,3 +309,28 @@ def test_closed_subscribers_are_forgotten(connect: Connect) -> None:
             break
     else:
         raise AssertionError("the closed subscriber still counts as one")
+
+
+def test_a_large_fan_out_keeps_its_order(connect: Connect) -> None:
+    """Nothing that its publisher sends later overtakes a message to thousands of receivers."""
+    publisher, receivers = connect(), [connect() for _ in range(5)]
+    for receiver in receivers:
+        receiver.send(b"".join(b"SUB big %d\r\n" % sid for sid in range(1000)) + b"SUB small last\r\n")
+        receiver.ping()
+    publisher.send(publish(b"big", b"1") + publish(b"small", b"2") + publish(b"big", b"3") + b"PING\r\n")
+    publisher.expect(b"PONG\r\n")
+    for receiver in receivers:
+        expect_each(receiver, b"1")
+        receiver.expect(message(b"small", b"last", b"2"))
+        expect_each(receiver, b"3")
+        receiver.ping()
+    own = receivers[0]
+    own.send(publish(b"big", b"4") + b"UNSUB 7\r\nPING\r\n")
+    expect_each(own, b"4")
+    own.expect(b"PONG\r\n")
+
+
+def expect_each(receiver: Wire, payload: bytes) -> None:
+    """Check that each of its 1,000 subscriptions gets the message once, in any order."""
+    expected = {message(b"big", b"%d" % sid, payload) for sid in range(1000)}
+    assert {receiver.read_line() + receiver.read_line() for _ in range(1000)} == expected

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from loadtest.collect import build_result, measured_rate, merge_intervals, summarise
 from loadtest.histogram import Histogram
-from loadtest.messages import Moments, Progress, ProviderResult, WarmupCounts
+from loadtest.messages import Moments, Progress, ProviderResult, SweepCounts, WarmupCounts
 from loadtest.results import Load, Server
 from tests.loadtest import samples
 
@@ -188,6 +188,48 @@ def test_the_accounts_are_compared_where_every_request_is_known_to_have_come_bac
     names = {check.name for check in conservation.checks}
     assert ({"broker took in", "broker gave out"} <= names) is checked
     assert conservation.holds is not checked  # the sample's broker had 60 requests and 60 replies
+
+
+def swept(counts: list[SweepCounts | None], answered: int):
+    """A run of two requestors with 50 users each that swept, and a broker that saw it."""
+    values = samples.values_ns(10)
+    requestors = [samples.requestor_result(values, sweep=sweep) for sweep in counts]
+    account = {"published": 2 * answered, "matched": 2 * answered, "delivered": 2 * answered, "dropped": {}}
+    return samples.collected(
+        values,
+        scenario=samples.scenario(sweep=True),
+        requestors=requestors,
+        provider=ProviderResult(connections=16, received=answered, sent=answered),
+        counters={"conservation": account},
+    )
+
+
+def test_a_sweep_is_reported_apart_and_part_of_every_account():
+    halves = [SweepCounts(sent=50, received=50, timed_out=0, errors=0, duration_s=s) for s in (0.5, 0.75)]
+    result, _ = build_result(swept(halves, 2 * (10 + 50 + 50)))
+    assert result.conservation.holds, result.conservation
+    assert {"sweep", "broker took in", "broker gave out"} <= {c.name for c in result.conservation.checks}
+    assert (result.sweep.sent, result.sweep.received, result.sweep.duration_s) == (100, 100, 0.75)
+    assert result.achieved.sent == 20
+    assert build_result(samples.collected(samples.values_ns(10)))[0].sweep is None
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        SweepCounts(sent=50, received=49, timed_out=1, errors=0, duration_s=10.0),
+        SweepCounts(sent=50, received=49, timed_out=0, errors=1, duration_s=0.5),
+        SweepCounts(sent=50, received=49, timed_out=0, errors=0, duration_s=0.5),
+        SweepCounts(sent=49, received=49, timed_out=0, errors=0, duration_s=0.5),
+        SweepCounts(sent=51, received=51, timed_out=0, errors=0, duration_s=0.5),
+        None,
+    ],
+)
+def test_a_sweep_that_lost_anything_fails_the_run(second):
+    first = SweepCounts(sent=50, received=50, timed_out=0, errors=0, duration_s=0.5)
+    conservation = build_result(swept([first, second], 220))[0].conservation
+    failing = [check.name for check in conservation.checks if not check.holds]
+    assert failing[0] == "sweep"
 
 
 def test_late_and_corrupt_replies_are_deliveries_too():

@@ -15,10 +15,10 @@ from msgspec import structs
 
 from loadtest.child import PYTHON, command_line, parse_cpus
 from loadtest.errors import RunError
-from loadtest.launch import Broker, Fleet, Worker
+from loadtest.launch import Broker, Child, Fleet, Worker
 from loadtest.messages import Configure, Connect, ProviderConfig, Stop
 from loadtest.meter import Meter
-from loadtest.sampling import Processes, Usage, fetch_counters
+from loadtest.sampling import Processes, Traffic, Usage, fetch_counters, fetch_traffic
 from subjectbus import BrokerConfig, UsageError
 
 
@@ -40,6 +40,7 @@ def provider(address: str, **changes) -> Configure:
         first_provider=0,
         reply_bytes=64,
         threads=1,
+        driver="auto",
     )
     return Configure(provider=structs.replace(config, **changes))
 
@@ -176,6 +177,31 @@ def test_a_worker_configuration_at_fault_is_a_usage_error(fleet, broker):
     assert "providers" in wait_for(refused)
 
 
+class Stubborn(Child):
+    """A process that ignores being told to end, once it has said so."""
+
+    def __init__(self, connections: int) -> None:
+        code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+        self.ready = threading.Event()
+        super().__init__("stubborn", [sys.executable, "-c", code], None, connections)
+
+    def _handle_line(self, line):
+        self.ready.set()
+
+
+def test_the_more_connections_the_longer_a_process_may_take_to_end():
+    few, many = Stubborn(0), Stubborn(1_000_000)
+    try:
+        assert few.end_timeout_s == 10.0
+        assert many.end_timeout_s == 60.0
+        assert few.ready.wait(20)
+        few.end_timeout_s = 0.2
+        assert few.end() == -signal.SIGKILL
+    finally:
+        few.kill()
+        many.kill()
+
+
 def test_leaving_the_fleet_ends_everything(broker):
     with Fleet() as other:
         other.provider = Worker("provider", provider(broker.addresses["tcp"]), None)
@@ -190,6 +216,26 @@ def test_usage_between_two_looks():
     assert after.cpu_us_per(1000.0, before) == pytest.approx(500.0)
     assert after.cpu_us_per(0.0, before) is None
     assert before.cpu_percent_since(before) == 0.0
+
+
+def test_traffic_between_two_looks():
+    before, after = Traffic(10.0, 1_000, 2_000), Traffic(12.0, 2_000, 5_000)
+    assert after.bps_since(before) == (4_000.0, 12_000.0)
+    assert before.bps_since(before) is None
+
+
+def test_a_brokers_traffic_is_what_it_counts(broker, fleet):
+    monitor = broker.addresses["monitor"]
+    before = fetch_traffic(monitor)
+    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"]), None)
+    worker.send(Connect())
+    wait_for(lambda: worker.progress.phase == "connected")
+    after = fetch_traffic(monitor)
+    # Each connection sends at least CONNECT, SUB and PING, and is sent INFO and PONG.
+    assert after.received - before.received > 4 * 100
+    assert after.sent - before.sent > 4 * 100
+    fleet.end()
+    assert fetch_traffic(monitor) is None
 
 
 def test_processes_are_summed_and_a_gone_one_is_not_visible():
@@ -224,4 +270,20 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     assert server.rss_bytes == 8000
     assert server.rss_bytes_per_connection == 80.0
     assert server.rss_growth_bytes_per_connection == 70.0
+    assert (server.net_in_bps, server.net_out_bps) == (None, None)
     assert load.cpu_percent is None
+
+
+def test_traffic_is_that_of_the_measured_phase_or_unknown(monkeypatch):
+    def net(looks):
+        meter, told = Meter(None), iter(looks)
+        meter.watch_server(os.getpid(), "monitor")
+        monkeypatch.setattr("loadtest.meter.fetch_traffic", lambda _: next(told))
+        for measuring in (False, True, True, False, False):
+            meter.look(measuring=measuring)
+        server, _ = meter.summary(rate=1.0, connections=1)
+        return server.net_in_bps, server.net_out_bps
+
+    assert net([Traffic(1, 0, 0), Traffic(5, 1_000, 3_000)]) == (2_000.0, 6_000.0)
+    assert net([None, Traffic(5, 1_000, 3_000)]) == (None, None)
+    assert net([Traffic(1, 0, 0), None]) == (None, None)

@@ -16,7 +16,7 @@ from loadtest.console import Console, Screen
 from loadtest.errors import ScenarioError
 from loadtest.messages import Progress
 from loadtest.report import render_report
-from loadtest.results import Interval, Sample, Server, ThresholdOutcome
+from loadtest.results import Interval, Sample, Server, Soak, SoakSample, ThresholdOutcome, Trend
 from subjectbus import cli
 from tests.loadtest import samples
 
@@ -132,6 +132,79 @@ def test_the_figures_thresholds_accounts_and_environment_are_in_it():
     assert "fails" not in text
 
 
+def test_a_closed_loop_is_shown_as_one():
+    run = samples.collected(samples.values_ns(500), scenario=samples.scenario(rate=0.0, outstanding=1024))
+    result = build_result(run)[0]
+    assert result.requested.rate is None
+    page = render_report(result)
+    said = "Closed loop with 1,024 requests outstanding: nothing has a planned time"
+    assert said in Page(page).text
+    assert said in told(result)
+    assert "planned send time" not in page
+    assert "Closed loop" not in render_report(samples.result()) + told()
+
+
+def soaked(**changes):
+    sample = SoakSample(
+        start_s=0.0,
+        end_s=60.0,
+        broker_rss_bytes=200_000_000,
+        broker_descriptors=1030,
+        broker_connections=1016,
+        broker_cpu_percent=25.0,
+        load_rss_bytes=100_000_000,
+        load_cpu_percent=20.0,
+        received=100,
+        p50_us=100.0,
+        p99_us=2000.0,
+        max_us=9000.0,
+    )
+    seen = [structs.replace(sample, end_s=60.0 * (n + 1), **changes) for n in range(15)]
+    trends = [
+        Trend(name="broker_rss_bytes", slope_per_hour=2.5e6, limit=1e6, p_value=0.0001, holds=False),
+        Trend(name="p99_us", slope_per_hour=-12.0, limit=2000.0, p_value=0.7, holds=True),
+    ]
+    return Soak(period_s=60.0, samples=seen, trends=trends)
+
+
+def test_a_soak_has_its_trends_and_charts():
+    result = samples.result(soak=soaked())
+    assert not result.holds
+    html = render_report(result)
+    text = Page(html).text
+    for said in (text, told(result)):
+        assert "broker_rss_bytes: +2.5e+06 per hour (at most +1e+06), by chance with p = 0.000" in said
+        assert "p99_us: -12 per hour (at most +2,000), by chance with p = 0.700" in said
+    drawings = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
+    texts = ["".join(ET.fromstring(drawing).itertext()) for drawing in drawings]
+    assert len(texts) == 2 + 5
+    for title, label in (
+        ("Resident memory by period", "load, resident"),
+        ("Latency by period", "latency p99"),
+        ("Highest latency by period", "latency maximum"),
+        ("Processor time by period", "broker, CPU"),
+        ("The broker's connections and descriptors by period", "descriptors"),
+    ):
+        assert any(title in drawn and label in drawn for drawn in texts)
+    ids = [attributes["id"] for _, attributes in Page(html).tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert '<h2 id="soak">' not in render_report(samples.result())
+
+
+def test_a_soak_shows_what_it_saw_and_says_why_it_was_not_judged():
+    hidden = dict.fromkeys(("broker_rss_bytes", "broker_cpu_percent", "broker_descriptors"))
+    soak = structs.replace(soaked(**hidden, broker_connections=None), note="too short to judge: 3 periods")
+    result = samples.result(soak=soak)
+    html = render_report(result)
+    assert "too short to judge: 3 periods" in Page(html).text
+    assert "soak         FAILS  too short to judge: 3 periods" in told(result)
+    assert "broker, resident" not in html
+    assert "load, resident" in html
+    assert "connections and descriptors by period" not in html
+    empty = structs.replace(soak, samples=[], trends=[])
+    assert "by period" not in render_report(samples.result(soak=empty))
+
+
 def test_what_fails_is_said_to_fail():
     outcome = ThresholdOutcome(expr="achieved.errors == 0", value=3, holds=False)
     text = Page(render_report(samples.result(thresholds=[outcome]))).text
@@ -158,8 +231,11 @@ def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
         server=Server(
             cpu_percent=12.34,
             cpu_us_per_request=5.0,
+            rss_bytes=50_000_000,
             rss_bytes_per_connection=1024.4,
             rss_growth_bytes_per_connection=512.0,
+            net_in_bps=2.5e6,
+            net_out_bps=None,
         )
     )
     rows = {row.measure: row for row in compare(result)}
@@ -177,10 +253,25 @@ def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
         "12.3",
         "65.0",
     )
-    assert rows["broker CPU, us/request"].reference == "86.7"
-    resident, growth = rows["resident memory, bytes/connection"], rows["memory growth, bytes/connection"]
-    assert (resident.run, resident.reference) == ("1,024", "30,000")
-    assert (growth.run, growth.reference) == ("512", "-")
+
+    def figures(measure):
+        row = rows[measure]
+        return row.run, row.reference, row.run_per_core, row.reference_per_core
+
+    assert figures("concurrent connections") == ("116", "1,000,016", "58", "31,250")
+    assert figures("broker CPU, us/request") == ("5.0", "86.7", "5.0", "86.7")
+    assert figures("resident memory, MB") == ("50", "30,000", "25", "938")
+    assert figures("resident memory, bytes/connection") == ("1,024", "30,000", "1,024", "30,000")
+    assert figures("memory growth, bytes/connection") == ("512", "-", "512", "-")
+    assert figures("broker network in, Mbit/s") == ("2.5", "1,060.0", "1.2", "33.1")
+    assert figures("broker network out, Mbit/s") == ("-", "1,170.0", "-", "36.6")
+    assert figures("requests total") == ("2,000", "4,084,890,291", "-", "-")
+    assert figures("measured time, s") == ("2", "17,020", "-", "-")
+    for text in (Page(render_report(result)).text, told(result)):
+        for row in rows.values():
+            assert f"{row.measure}" in text
+        for figure in ("31,250", "938", "1,170.0"):
+            assert figure in text
 
 
 @pytest.mark.parametrize(
@@ -195,9 +286,8 @@ def test_the_load_machine_is_not_taken_for_the_servers(target, server, per_threa
     result = samples.result(target=target, server=server)
     rows = compare(result)
     assert next(row for row in rows if row.measure == "requests/s").run_per_core == per_thread
-    assert {row.run_per_core for row in rows} == {"-", per_thread} | (
-        {"58", "2,000"} if per_thread != "-" else set()
-    )
+    divided = {"58", "2,000"} if per_thread != "-" else set()
+    assert {row.run_per_core for row in rows} == {"-", per_thread} | divided
     assert machine in Page(render_report(result)).text
 
 
@@ -317,12 +407,15 @@ def test_a_reader_that_has_gone_makes_it_silent_and_nothing_else(error, terminal
     assert screen.quiet
 
 
+PHASES = ("connecting", "connected", "sweep", "swept", "warmup", "measuring", "draining", "done")
+
+
 def told(result=None, *, quiet: bool = False, terminal: bool = False) -> str:
     file = StringIO()
     screen = Screen(file=file, force_terminal=terminal, quiet=quiet, width=120, color_system=None)
     console = Console(samples.scenario(), quiet=quiet, screen=screen)
     with console:
-        for phase in ("connecting", "connected", "warmup", "measuring", "draining", "done"):
+        for phase in PHASES:
             console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0))
     console.conclude(result or samples.result(), "results/sample")
     return file.getvalue()
@@ -332,26 +425,38 @@ def test_elsewhere_than_on_a_terminal_it_is_a_line_a_second_then_the_table():
     said = told()
     assert "\x1b" not in said
     lines = said.splitlines()
-    phases = [line.split()[2] for line in lines[:6]]
-    assert phases == [
-        "connecting",
-        "connected",
-        "warmup",
-        "measuring",
-        "draining",
-        "done",
-    ]
-    assert "2,990 received" in lines[3]
-    assert "max 4.00 ms" in lines[3]
+    phases = [line.split()[2] for line in lines[: len(PHASES)]]
+    assert phases == list(PHASES)
+    measuring = lines[PHASES.index("measuring")]
+    assert "2,990 received" in measuring
+    assert "max 4.00 ms" in measuring
     assert any("requests/s" in line and "1,000" in line and "240,000" in line for line in lines)
     assert any(line.startswith("threshold    holds  latency_us.p99") for line in lines)
     assert lines[-1] == "result folder: results/sample"
 
 
+def test_the_connect_phase_says_how_many_how_fast_and_how_long_still():
+    file = StringIO()
+    screen = Screen(file=file, width=120, color_system=None)
+    console = Console(samples.scenario(users=1_000_000), quiet=False, screen=screen)
+    with console:
+        for t_s, connections in ((1.0, 16), (2.0, 16), (3.0, 20_016), (13.0, 220_016), (23.0, 1_000_016)):
+            sample = structs.replace(SAMPLE, t_s=t_s, phase="connecting", sent=0, connections=connections)
+            console.show(sample, Progress(phase="connecting"))
+    first, second, third, fourth, last = (
+        line.split("connecting")[1].split("  broker")[0].strip() for line in file.getvalue().splitlines()
+    )
+    assert first == second == "16 of 1,000,016 connections"
+    assert third == "20,016 of 1,000,016 connections  10,000/s  ETA 98 s"
+    assert fourth == "220,016 of 1,000,016 connections  20,000/s  ETA 39 s"
+    assert last == "1,000,016 of 1,000,016 connections  78,000/s  ETA 0 s"
+
+
 def test_on_a_terminal_every_phase_has_its_bar():
     said = told(terminal=True)
-    for name in ("connecting", "warmup", "measuring", "draining"):
+    for name in ("connecting", "sweep", "warmup", "measuring", "draining"):
         assert name in said
+    assert "swept" not in said
     assert "result folder: results/sample" in said
 
 

@@ -85,6 +85,10 @@ def test_a_run_on_the_own_broker(tmp_path, transport):
     assert result.service_us.mean <= result.latency_us.mean
     assert result.server.cpu_us_per_request >= 0
     assert result.server.rss_bytes > 1_000_000
+    # Each request is 32 bytes with its subjects, each reply 256, both in and out.
+    least_bps = 8 * result.achieved.rate * (32 + 256)
+    assert least_bps < result.server.net_in_bps < 2 * least_bps
+    assert least_bps < result.server.net_out_bps < 2 * least_bps
     assert [sample.phase for sample in result.timeline if sample.phase == "measuring"]
     assert sum(interval.sent for interval in result.intervals) == result.achieved.sent
     reader = HistogramLogReader(str(folder / "latency.hlog"), HdrHistogram(1, 3_600_000_000_000, 3))
@@ -111,6 +115,37 @@ def test_several_requestors_share_users_and_rate(tmp_path):
     assert result.achieved.connections == 54
     assert result.achieved.sent == pytest.approx(800, rel=0.2)
     assert result.conservation.holds
+
+
+def test_a_closed_loop_has_no_rate_and_still_a_result(tmp_path):
+    ended = run(tmp_path / "run", rate=0, outstanding=20, requestors=2, duration_s=1)
+    assert ended.returncode == 0, ended.stderr
+    assert "Closed loop with 20 requests outstanding" in ended.stderr
+    result = read_result(tmp_path / "run")
+    assert result.requested.rate is None
+    assert result.achieved.sent == result.achieved.received == result.latency_us.count > 20
+    assert result.achieved.max_send_lag_us == 0
+    assert result.latency_us == result.service_us
+    assert result.conservation.holds, result.conservation
+    measuring = [sample.outstanding for sample in result.timeline if sample.phase == "measuring"]
+    assert measuring
+    assert set(measuring) == {20}
+
+
+@pytest.mark.parametrize("load", [{}, {"rate": 0, "outstanding": 10}])
+def test_a_sweep_shows_that_every_connection_works(tmp_path, load):
+    ended = run(tmp_path / "run", sweep="true", requestors=2, threads=2, duration_s=1, **load)
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert (result.sweep.sent, result.sweep.received) == (50, 50)
+    assert result.sweep.duration_s > 0
+    assert "sweep: users 50 = sent 50 = received 50" in ended.stderr
+    phases = list(dict.fromkeys(sample.phase for sample in result.timeline))
+    assert [phase for phase in phases if phase in ("sweep", "warmup", "measuring")] in (
+        ["sweep", "warmup", "measuring"],
+        ["warmup", "measuring"],  # when it was over before anybody looked
+    )
+    assert result.conservation.holds, result.conservation
 
 
 @pytest.mark.parametrize("scheme", ["nats", "ws"])
@@ -255,7 +290,7 @@ def test_only_the_first_signal_raises_and_none_while_held():
 )
 def test_each_thread_has_the_whole_limit(monkeypatch, changes, error):
     monkeypatch.setattr(limits, "descriptors_allowed", lambda: 1100)
-    scenario = Scenario(rate=1.0, **changes)
+    scenario = Scenario(rate=1.0, load_driver="epoll", **changes)
     if error is None:
         require_limits(scenario)
         return

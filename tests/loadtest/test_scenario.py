@@ -1,8 +1,9 @@
 import msgspec
 import pytest
 
-from loadtest import load_scenario, shipped_scenarios
+from loadtest import BroadcastScenario, load_scenario, shipped_scenarios
 from loadtest.errors import ScenarioError
+from loadtest.reference import PUBLISHED_2016
 from loadtest.thresholds import parse_thresholds
 
 
@@ -19,6 +20,18 @@ def test_autocomplete_is_the_benchmark_workload():
 def test_every_shipped_scenario_is_usable_and_described(name):
     assert shipped_scenarios()[name]
     assert parse_thresholds(load_scenario(name).thresholds)
+
+
+def test_the_million_connections_are_those_of_the_published_run():
+    scenario = load_scenario("migratorydata-2016")
+    assert scenario.users + scenario.providers == PUBLISHED_2016.connections == PUBLISHED_2016.subjects
+    assert (scenario.request_bytes, scenario.reply_bytes, scenario.sweep) == (32, 256, True)
+    assert scenario.rate == 50_000
+    assert {
+        f"latency_us.{name} < {getattr(PUBLISHED_2016, f'{name}_us'):.0f}"
+        for name in ("mean", "p95", "p99", "max")
+    } <= set(scenario.thresholds)
+    assert load_scenario("migratorydata-2016", ["rate=240_000"]).rate == PUBLISHED_2016.rate
 
 
 def test_set_is_typed_as_toml_and_falls_back_to_text():
@@ -55,8 +68,10 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
         ("users=many", "users: expected int, got str"),
         ("users=1.5", "users: expected int, got float"),
         ("users=0", "users: expected int >= 1"),
-        ("rate=0", "rate: expected float > 0.0"),
-        ("rate=-1", "rate: expected float > 0.0"),
+        ("rate=0", "rate, outstanding: neither is given"),
+        ("outstanding=8", "rate, outstanding: both are given"),
+        ("outstanding=-1", "outstanding: expected int >= 0"),
+        ("rate=-1", "rate: expected float >= 0.0"),
         ("rate=inf", "rate: expected a finite number, got inf"),
         ("warmup_s=inf", "warmup_s: expected a finite number, got inf"),
         ("duration_s=nan", "duration_s: expected float > 0.0"),
@@ -74,6 +89,108 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
 def test_an_unusable_override_is_one_line(override, error):
     with pytest.raises(ScenarioError) as raised:
         load_scenario("autocomplete", [override])
+    assert error in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_broadcast_is_the_workload_of_the_2025_run():
+    scenario = load_scenario("broadcast")
+    assert isinstance(scenario, BroadcastScenario)
+    assert (scenario.workload, scenario.transport, scenario.message_bytes) == ("broadcast", "ws", 512)
+    assert (scenario.subjects, scenario.publishers, scenario.outstanding) == (1, 1, 0)
+    assert scenario.connections == scenario.users + 1
+    assert "broadcast.missing == 0" in scenario.thresholds
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error"),
+    [
+        (["providers=4"], 'providers: no key of the workload "broadcast"'),
+        (["requestors=2"], 'requestors: no key of the workload "broadcast"'),
+        (["subject=4"], 'unknown key "subject" (did you mean "subjects"?)'),
+        (["message_bytes=23"], "message_bytes: expected int >= 24"),
+        (["outstanding=-1"], "outstanding: expected int >= 0"),
+        (["outstanding=16"], "rate, outstanding: both are given"),
+        (["rate=0"], "rate, outstanding: neither is given"),
+        (["rate=0", "outstanding=16", "arrivals=poisson"], "arrivals: a closed loop has no planned times"),
+        (["publishers=2"], "publishers: 2 for 1 subjects"),
+        (["users=4", "subjects=5"], "subjects: 5 subjects for 4 users"),
+        (["users=4", "processes=5"], "processes: 5 processes for 4 users"),
+        (
+            ["processes=2", "rate=0", "outstanding=16"],
+            "outstanding: a closed loop needs all users in one process",
+        ),
+        (["processes=2", "rate=50_001", "duration_s=20"], "follow 1,000,000 messages, not 1,000,020"),
+        (["workload=request"], 'subjects: no key of the workload "request"'),
+        (["workload=fanout"], "workload: 'fanout' is none (choose from request, broadcast)"),
+        (["workload=[]"], "workload: [] is none"),
+    ],
+)
+def test_an_unusable_broadcast_is_one_line(overrides, error):
+    with pytest.raises(ScenarioError) as raised:
+        load_scenario("broadcast", overrides)
+    assert error in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_keys_of_a_broadcast_are_none_of_a_request():
+    with pytest.raises(ScenarioError, match='subjects: no key of the workload "request"'):
+        load_scenario("autocomplete", ["subjects=3"])
+
+
+def test_several_overrides_may_only_together_be_usable():
+    scenario = load_scenario("broadcast", ["publishers=3", "subjects=7", "processes=2"])
+    assert (scenario.publishers, scenario.subjects, scenario.processes) == (3, 7, 2)
+
+
+def test_a_closed_loop_has_a_number_outstanding_instead_of_a_rate(tmp_path):
+    path = tmp_path / "closed.toml"
+    path.write_text("users = 5\noutstanding = 8\n")
+    scenario = load_scenario(str(path))
+    assert (scenario.rate, scenario.outstanding) == (0.0, 8)
+    scenario = load_scenario("autocomplete", ["outstanding=1_024", "rate=0"])
+    assert (scenario.rate, scenario.outstanding) == (0.0, 1024)
+
+
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [
+        ("outstanding=3", "outstanding: 3 for 4 requestor threads, which share it"),
+        ("arrivals=poisson", "arrivals: a closed loop has no planned times to be poisson"),
+    ],
+)
+def test_what_a_closed_loop_cannot_have(override, error):
+    with pytest.raises(ScenarioError, match=error):
+        load_scenario("autocomplete", ["rate=0", "outstanding=8", "requestors=2", "threads=2", override])
+
+
+def test_a_soak_watches_for_growth_while_connections_come_and_go():
+    scenario = load_scenario("soak")
+    assert (scenario.users, scenario.rate, scenario.churn_rate) == (100_000, 5_000, 100)
+    assert (scenario.duration_s, scenario.soak.period_s) == (1800, 60)
+    assert scenario.soak.growth_percent_per_hour.broker_rss_bytes == 5
+    assert load_scenario("autocomplete").soak is None
+    changed = load_scenario("autocomplete", ["soak.growth_percent_per_hour.p99_us=20", "soak.period_s=5"])
+    assert (changed.soak.growth_percent_per_hour.p99_us, changed.soak.period_s) == (20, 5)
+
+
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [
+        ("soak.period=5", 'unknown key "soak.period" (did you mean "period_s"?)'),
+        ("soak.period_s=0.5", "soak.period_s: expected float >= 1"),
+        ("soak.period_s=nan", "soak.period_s: expected float >= 1"),
+        ("soak.period_s=inf", "soak.period_s: expected float <= 3600"),
+        ("soak.growth_percent_per_hour.p98_us=5", 'unknown key "soak.growth_percent_per_hour.p98_us"'),
+        ("soak.growth_percent_per_hour.p99_us=-1", "expected float >= 0"),
+        ("churn_rate=-1", "churn_rate: expected float >= 0.0"),
+        ("churn_rate=inf", "churn_rate: expected a finite number"),
+        ("threads=50001", "churn_rate: 100000 users on 50001 requestor threads; each needs two"),
+    ],
+)
+def test_what_a_soak_cannot_have(override, error):
+    with pytest.raises(ScenarioError) as raised:
+        load_scenario("soak", [override])
     assert error in str(raised.value)
     assert "\n" not in str(raised.value)
 

@@ -95,6 +95,7 @@ def test_contents(wheel: Path) -> None:
         "subjectbus/py.typed",
         "loadtest/py.typed",
         "loadtest/scenarios/autocomplete.toml",
+        "loadtest/scenarios/broadcast.toml",
         "loadtest/templates/report.html.j2",
     } <= shipped
 

@@ -22,7 +22,11 @@ ERRORS = [
     (["loadtest", "run", "autocomplete", "--set", "users"], "users"),
     (["loadtest", "run", "autocomplete", "--set", "usres=1"], 'did you mean "users"'),
     (["loadtest", "run", "autocomplete", "--set", "users=0"], "users"),
-    (["loadtest", "run", "autocomplete", "--set", "users=99999999999"], "open files"),
+    (
+        ["loadtest", "run", "autocomplete", "--set", "load_driver=epoll", "--set", "users=16000000"],
+        "open files",
+    ),
+    (["loadtest", "run", "autocomplete", "--set", "users=99999999999"], "users"),
     (["loadtest", "run", "autocomplete", "--set", "thresholds=['latency_us.p98 < 1']"], "latency_us.p98"),
     (["loadtest", "run", "autocomplete", "--target", "ftp://x"], "ftp://x"),
     (["loadtest", "run", "autocomplete", "--broker-cpus", "x"], '"x"'),

@@ -40,7 +40,7 @@ def test_file_and_flags_are_typed_and_flags_win(tmp_path):
         ("shardz = 2", ': unknown key "shardz" (did you mean "shards"?)'),
         ("qqq = 2", ': unknown key "qqq"'),
         ('shards = "many"', ": shards: invalid enum value 'many' (choose from a number, auto)"),
-        ('driver = "kqueue"', ": driver: invalid enum value 'kqueue' (choose from auto, epoll)"),
+        ('driver = "kqueue"', ": driver: invalid enum value 'kqueue' (choose from auto, epoll, uring)"),
         ("max_payload = 1.5", ": max_payload: expected int, got float"),
         ('max_payload = "1"', ": max_payload: expected int, got str"),
         ("max_payload = -1", ": max_payload: expected int >= 0"),

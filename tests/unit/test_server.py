@@ -52,4 +52,4 @@ def test_an_unusable_value_names_its_key():
 def test_more_connections_than_descriptors_are_refused_with_the_number():
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with pytest.raises(ConfigError, match=f"max_connections: .*{allowed}"):
-        Server(config(max_connections=allowed + 1)).start()
+        Server(config(driver="epoll", shards=1, max_connections=allowed + 1)).start()

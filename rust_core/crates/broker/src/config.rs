@@ -8,6 +8,8 @@ use std::time::Duration;
 use reactor::DriverKind;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::capacity;
+
 /// A setting that is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -36,6 +38,16 @@ pub enum Auto<T> {
     Auto,
     /// As given.
     Value(T),
+}
+
+impl<T> Auto<T> {
+    /// The number, or `default` for "auto".
+    pub(crate) fn or(self, default: T) -> T {
+        match self {
+            Self::Auto => default,
+            Self::Value(value) => value,
+        }
+    }
 }
 
 impl Serialize for Auto<usize> {
@@ -78,7 +90,7 @@ pub struct Config {
     /// Threads that serve connections. "auto": one per core, or more where `max_connections`
     /// needs more descriptors than one thread's table may hold.
     pub shards: Auto<usize>,
-    /// How the kernel is asked: "auto" or "epoll".
+    /// How the kernel is asked: "auto", "epoll" or "uring".
     pub driver: String,
     /// Clients at once. "auto": what the shards can hold.
     pub max_connections: Auto<usize>,
@@ -92,6 +104,9 @@ pub struct Config {
     pub max_control_line: usize,
     /// Pending output of one client beyond which it is a slow consumer.
     pub max_pending: usize,
+    /// Pending output of all clients who do not take theirs, beyond which no more clients are
+    /// accepted. "auto": half of the memory.
+    pub max_pending_total: Auto<usize>,
     /// Subscriptions of one client; 0 for no limit.
     pub max_subscriptions: usize,
     /// Silence after which a client is pinged; 0 for never.
@@ -122,6 +137,7 @@ impl Default for Config {
             max_payload: protocol::nats::DEFAULT_MAX_PAYLOAD,
             max_control_line: protocol::nats::DEFAULT_MAX_CONTROL_LINE,
             max_pending: 64 * 1024 * 1024,
+            max_pending_total: Auto::Auto,
             max_subscriptions: 0,
             ping_interval_s: 120.0,
             ping_max: 2,
@@ -140,6 +156,7 @@ pub(crate) struct Limits {
     pub(crate) max_payload: usize,
     pub(crate) max_control_line: usize,
     pub(crate) max_pending: usize,
+    pub(crate) max_pending_total: usize,
     pub(crate) max_subscriptions: usize,
     pub(crate) max_connections: usize,
     pub(crate) ping_interval: Option<Duration>,
@@ -180,15 +197,26 @@ impl Config {
         serde_json::to_string(self).expect("plain settings serialise")
     }
 
-    /// The backend.
-    ///
-    /// # Errors
-    /// No such backend.
+    /// The backend by its name.
     pub(crate) fn driver(&self) -> Result<DriverKind, ConfigError> {
-        DriverKind::from_str(&self.driver).map_err(|what| ConfigError {
+        let unknown = |what| ConfigError {
             key: "driver",
             what,
-        })
+        };
+        DriverKind::from_str(&self.driver).map_err(unknown)
+    }
+
+    /// The backend that is used here, and why it is not the best one where "auto" has to do
+    /// without that.
+    ///
+    /// # Errors
+    /// The name is none, or the kernel does not permit it.
+    pub fn resolve_driver(&self) -> Result<(DriverKind, Option<String>), ConfigError> {
+        let refused = |error| ConfigError {
+            key: "driver",
+            what: format!("the kernel permits no {} here: {error}", self.driver),
+        };
+        self.driver()?.resolve().map_err(refused)
     }
 
     /// The address of each listener that is on, by its key.
@@ -211,6 +239,7 @@ impl Config {
             max_payload: self.max_payload,
             max_control_line: self.max_control_line,
             max_pending: self.max_pending,
+            max_pending_total: self.max_pending_total.or(capacity::memory() / 2),
             max_subscriptions: self.max_subscriptions,
             max_connections,
             ping_interval: ping_interval.map(Duration::from_secs_f64),

@@ -46,6 +46,8 @@ named! {
     OutMsgs = "out_msgs",
     /// Bytes of their headers and payloads.
     OutBytes = "out_bytes",
+    /// Bytes received, frames and operations included.
+    WireBytesIn = "wire_bytes_in",
     /// Bytes that the kernel took, frames and operations included.
     WireBytesOut = "wire_bytes_out",
     /// Writes that sent them.
@@ -91,6 +93,8 @@ named! {
     ControlLineTooLong = "control_line_too_long",
     /// No more clients are allowed.
     TooManyConnections = "too_many_connections",
+    /// Too much output waits for others to accept more clients.
+    NoMemory = "no_memory",
     /// No complete handshake in time.
     HandshakeTimeout = "handshake_timeout",
     /// An HTTP request that was answered, or refused.

@@ -7,13 +7,25 @@ use reactor::{Conn, ConnId};
 
 use crate::counters::{Counter, Reason};
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
-use crate::outbound;
+use crate::outbound::{self, Encoded};
 use crate::session::Flags;
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::Weight;
 
 /// What a delivery costs besides its bytes, expressed in bytes: operation, frame, look-ups.
 const OVERHEAD: usize = 64;
+
+/// Receivers that a message is delivered to at once at most. More of them get it by mail, in slices of
+/// this size, so that a message to a million connections does not fill as many outputs before any is
+/// written, nor keep everybody else waiting.
+const SLICE: usize = 4096;
+/// Bytes that a message may fill outputs with at once, unless one receiver takes more.
+const SLICE_BYTES: usize = 4 << 20;
+
+/// Receivers that this message is delivered to at once at most.
+fn slice_of(message: &Message<'_>) -> usize {
+    (SLICE_BYTES / (message.len() + OVERHEAD)).clamp(1, SLICE)
+}
 
 impl Shard {
     /// Routes a message that the client `id` has published.
@@ -29,16 +41,21 @@ impl Shard {
                 echo || to.conn != id || to.shard != me
             });
         self.counts.add(Counter::Matched, matches.len() as u64);
-        let mut remote = false;
+        // What a publisher sends must not overtake what it sent before.
+        let by_mail =
+            matches.len() > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
+        let mut mailed = false;
+        let mut encoded = self.begin_encoding(matches.len());
         for to in matches.receivers() {
-            if to.shard == me {
-                self.deliver(io, to, message, (me, id));
+            if to.shard == me && !by_mail {
+                self.deliver(io, to, message, (me, id), encoded.as_mut());
             } else {
-                self.remote[usize::from(to.shard)].push(to);
-                remote = true;
+                self.parcelled[usize::from(to.shard)].push(to);
+                mailed = true;
             }
         }
-        if remote {
+        self.end_encoding(encoded);
+        if mailed {
             self.post_parcels(io, id, message);
         }
         if matches.is_empty()
@@ -66,6 +83,7 @@ impl Shard {
         to: Subscriber,
         message: &Message<'_>,
         publisher: (u16, ConnId),
+        encoded: Option<&mut Encoded>,
     ) {
         let limits = &self.shared.limits;
         let Some(Conn {
@@ -92,7 +110,8 @@ impl Shard {
         }
         let falls_behind = pending > limits.max_pending / 4 * 3;
         let sid = subscription.sid();
-        outbound::append_message(&mut session.framing, output, session.flags, sid, message);
+        let (framing, flags) = (&mut session.framing, session.flags);
+        outbound::append_message(framing, output, flags, sid, message, encoded);
         io.spend(message.len() + OVERHEAD);
         self.counts.add(Counter::OutMsgs, 1);
         self.counts.add(Counter::OutBytes, message.len() as u64);
@@ -104,7 +123,7 @@ impl Shard {
         }
     }
 
-    /// Delivers a parcel from another shard.
+    /// Delivers a parcel from another shard, or from this one.
     pub(crate) fn deliver_parcel(
         &mut self,
         io: &mut Io,
@@ -114,9 +133,28 @@ impl Shard {
         weight: usize,
     ) {
         self.shared.weights[usize::from(self.index)].subtract(weight);
+        if publisher.0 == self.index {
+            self.note_delivered(publisher.1);
+        }
         let message = parcel.message();
-        for to in receivers.as_slice() {
-            self.deliver(io, *to, &message, publisher);
+        let receivers = receivers.as_slice();
+        let mut encoded = self.begin_encoding(receivers.len());
+        for to in receivers {
+            self.deliver(io, *to, &message, publisher, encoded.as_mut());
+        }
+        self.end_encoding(encoded);
+    }
+
+    /// What serves all receivers of a message, where there are several.
+    fn begin_encoding(&mut self, receivers: usize) -> Option<Encoded> {
+        (receivers > 1).then(|| std::mem::take(&mut self.encoded))
+    }
+
+    /// Keeps its memory for the next message.
+    fn end_encoding(&mut self, encoded: Option<Encoded>) {
+        if let Some(mut encoded) = encoded {
+            encoded.clear();
+            self.encoded = encoded;
         }
     }
 
@@ -146,6 +184,7 @@ impl Shard {
         };
         if !conn.session.is_stalled {
             conn.session.is_stalled = true;
+            self.is_stalled |= self.reading == Some(id);
             self.counts.add(Counter::Stalls, 1);
             io.set_reading(id, false);
             io.set_timer(id, Timer::RESUME, Timer::STALL);
@@ -164,32 +203,54 @@ impl Shard {
         conn.session.is_stalled = false;
         if conn.session.deferred.is_none() {
             io.set_reading(id, true);
+        } else {
+            self.deferred.push_back(id);
+            io.wake_at(io.now());
         }
     }
 
+    /// Sends a message to its receivers by mail, in slices that leave a turn room for others.
     fn post_parcels(&mut self, io: &mut Io, publisher: ConnId, message: &Message<'_>) {
         let parcel = Arc::new(Parcel::new(message));
         let mut overloads = false;
-        for shard in 0..self.remote.len() {
-            let receivers = match self.remote[shard].as_slice() {
-                [] => continue,
-                [one] => Receivers::One(*one),
-                many => Receivers::Many(many.into()),
-            };
-            self.remote[shard].clear();
-            let weight = receivers.as_slice().len() * (message.len() + OVERHEAD);
-            overloads |= self.shared.weights[shard].add(weight);
-            let mail = Mail::Deliver {
-                parcel: Arc::clone(&parcel),
-                receivers,
-                publisher: (self.index, publisher),
-                weight,
-            };
-            io.mail(shard, mail);
-            io.spend(message.len() + OVERHEAD);
+        for shard in 0..self.parcelled.len() {
+            let mut receivers = std::mem::take(&mut self.parcelled[shard]);
+            for slice in receivers.chunks(slice_of(message)) {
+                let weight = slice.len() * (message.len() + OVERHEAD);
+                overloads |= self.shared.weights[shard].add(weight);
+                let mail = Mail::Deliver {
+                    parcel: Arc::clone(&parcel),
+                    receivers: Receivers::from(slice),
+                    publisher: (self.index, publisher),
+                    weight,
+                };
+                io.mail(shard, mail);
+                io.spend(message.len() + OVERHEAD + size_of_val(slice));
+                if shard == usize::from(self.index) {
+                    self.note_mailed(publisher);
+                }
+            }
+            receivers.clear();
+            self.parcelled[shard] = receivers;
         }
         if overloads {
             self.stall(io, (self.index, publisher));
+        }
+    }
+
+    fn note_mailed(&mut self, publisher: ConnId) {
+        match self.mailed.iter_mut().find(|(by, _)| *by == publisher) {
+            Some((_, slices)) => *slices += 1,
+            None => self.mailed.push((publisher, 1)),
+        }
+    }
+
+    fn note_delivered(&mut self, publisher: ConnId) {
+        if let Some(n) = self.mailed.iter().position(|(by, _)| *by == publisher) {
+            self.mailed[n].1 -= 1;
+            if self.mailed[n].1 == 0 {
+                self.mailed.swap_remove(n);
+            }
         }
     }
 

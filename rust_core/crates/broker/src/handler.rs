@@ -46,6 +46,7 @@ impl Handler for Shard {
     fn on_received(&mut self, io: &mut Io, id: ConnId, bytes: &mut [u8]) {
         let Some(conn) = io.conn_mut(id) else { return };
         conn.session.is_active = true;
+        self.counts.add(Counter::WireBytesIn, bytes.len() as u64);
         let transport = match std::mem::replace(&mut conn.session.transport, Transport::Busy) {
             Transport::Tcp(parser) => self.receive_tcp(io, id, parser, bytes),
             Transport::WebSocket(mut decoder, mut parser) => {
@@ -148,11 +149,9 @@ impl Handler for Shard {
                 let count = receivers.as_slice().len() as u64;
                 self.counts.add(Counter::DroppedShutdown, count);
             }
-            Mail::Barrier(barrier) if barrier.shard == self.index => {
-                self.returned.push(barrier);
-            }
             Mail::Barrier(barrier) => {
-                // If that shard has ended, too, nobody waits.
+                // Behind what the ended shard has sent before. If the one that waits has ended, too,
+                // nobody waits.
                 let shard = usize::from(barrier.shard);
                 drop(self.mailboxes.post(shard, Mail::Passed(barrier)));
             }
@@ -166,9 +165,6 @@ impl Handler for Shard {
     }
 
     fn on_written(&mut self, io: &mut Io) {
-        for barrier in std::mem::take(&mut self.returned) {
-            self.handle_passed(io, barrier);
-        }
         self.publish_counts(io);
         if self.draining.is_some() && self.is_drained() {
             io.stop();
@@ -185,6 +181,10 @@ impl Shard {
             let Some(conn) = io.conn_mut(id) else {
                 continue;
             };
+            if conn.session.is_stalled {
+                // Goes on when the stall ends.
+                continue;
+            }
             let Some(Deferred { plain, mut frames }) =
                 conn.session.deferred.take().map(|deferred| *deferred)
             else {

@@ -31,7 +31,7 @@ impl Message<'_> {
     }
 }
 
-/// A message on its way to another shard: all of it in one allocation.
+/// A message on its way by mail: all of it in one allocation.
 pub(crate) struct Parcel {
     bytes: Box<[u8]>,
     subject: u32,
@@ -72,6 +72,15 @@ pub(crate) enum Receivers {
     Many(Box<[Subscriber]>),
 }
 
+impl From<&[Subscriber]> for Receivers {
+    fn from(receivers: &[Subscriber]) -> Self {
+        match receivers {
+            [one] => Self::One(*one),
+            many => Self::Many(many.into()),
+        }
+    }
+}
+
 impl Receivers {
     pub(crate) fn as_slice(&self) -> &[Subscriber] {
         match self {
@@ -81,7 +90,7 @@ impl Receivers {
     }
 }
 
-/// `UNSUB`s that wait until no other shard has a message for their subscriptions any more.
+/// `UNSUB`s that wait until no mail has a message for their subscriptions any more.
 #[derive(Clone, Copy)]
 pub(crate) struct Barrier {
     pub(crate) shard: u16,

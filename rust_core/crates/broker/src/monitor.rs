@@ -71,6 +71,10 @@ impl Shard {
             && request.keep_alive()
             && request.headers.count("Content-Length") == 0
             && request.headers.count("Transfer-Encoding") == 0;
+        if io.conn(id)?.output.len() > self.shared.limits.max_pending {
+            self.end_slow_consumer(io, id);
+            return None;
+        }
         let conn = io.writer(id)?;
         let body = body.to_string();
         let out = conn.output.tail();
@@ -93,10 +97,13 @@ impl Shard {
                 json!(std::thread::available_parallelism().map_or(1, usize::from)),
             ),
             ("shards", json!(io.shards())),
+            ("driver", json!(shared.driver.to_string())),
             ("max_connections", json!(shared.limits.max_connections)),
             ("max_payload", json!(shared.limits.max_payload)),
             ("max_control_line", json!(shared.limits.max_control_line)),
+            ("pending_bytes", json!(shared.backlog())),
             ("max_pending", json!(shared.limits.max_pending)),
+            ("max_pending_total", json!(shared.limits.max_pending_total)),
         ];
         object.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
         Value::Object(object)

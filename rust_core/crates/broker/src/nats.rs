@@ -17,7 +17,7 @@ use crate::subscriptions::{Place, Subscription};
 pub(crate) enum Read<'a> {
     /// All of it was read.
     All,
-    /// The turn has spent its budget: this is left for the next one.
+    /// The turn has spent its budget, or the publisher is stalled: this is left for later.
     Left(&'a [u8]),
     /// The connection has ended.
     Ended,
@@ -38,6 +38,7 @@ impl Shard {
         let mut flags = conn.session.flags;
         let mut left: &[u8] = &[];
         self.reading = Some(id);
+        self.is_stalled = false;
         while self.reading.is_some() {
             let limits = Limits {
                 max_control_line: self.shared.limits.max_control_line,
@@ -49,7 +50,7 @@ impl Shard {
                 Ok(None) => break,
                 Err(error) => self.end(io, id, reason(&error), error.err_text()),
             }
-            if io.is_spent() && !input.is_empty() {
+            if (io.is_spent() || self.is_stalled) && !input.is_empty() {
                 left = std::mem::take(&mut input);
             }
         }
@@ -221,7 +222,7 @@ impl Shard {
     /// that the client takes for the sign that nothing more comes.
     fn unsubscribe(&mut self, io: &mut Io, id: ConnId, place: Place) {
         let subscriber = self.subscriber(id, place);
-        let is_alone = io.shards() == 1;
+        let is_alone = io.shards() == 1 && self.mailed.is_empty();
         let Some(conn) = io.conn_mut(id) else {
             return;
         };
@@ -250,7 +251,8 @@ impl Shard {
     /// Sends the barrier for the subscriptions that left in this read.
     fn send_barrier(&mut self, io: &mut Io, id: ConnId) {
         self.has_open_batch = false;
-        let others = io.shards() as u32 - 1;
+        let own = !self.mailed.is_empty();
+        let waiting = io.shards() as u32 - u32::from(!own);
         let Some(conn) = io.conn_mut(id) else {
             return;
         };
@@ -267,8 +269,9 @@ impl Shard {
             return;
         };
         batch.is_sent = true;
-        batch.waiting = others;
-        for shard in (0..io.shards()).filter(|shard| *shard != usize::from(self.index)) {
+        batch.waiting = waiting;
+        let has_mail = |shard: &usize| own || *shard != usize::from(self.index);
+        for shard in (0..io.shards()).filter(has_mail) {
             io.mail(shard, Mail::Barrier(barrier));
         }
     }

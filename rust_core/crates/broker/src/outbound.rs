@@ -35,7 +35,48 @@ pub(crate) fn seal_frame(framing: &mut Option<Batch>, output: &mut Output) {
     }
 }
 
-/// Appends a message for the subscription `sid` of a client that asked for `flags`.
+/// A message as its last receiver got it: most receivers of one message want the same bytes.
+#[derive(Default)]
+pub(crate) struct Encoded {
+    bytes: Vec<u8>,
+    sid: Vec<u8>,
+    has_headers: bool,
+    /// Receivers in a row who wanted other bytes than the one before.
+    misses: u32,
+}
+
+impl Encoded {
+    /// Misses after which a message's bytes are not kept any more.
+    const PATIENCE: u32 = 4;
+
+    /// Forgets the last message.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.misses = 0;
+    }
+
+    /// The message for `sid`, encoded anew where the one before wanted something else; `None` when
+    /// that is so every time.
+    fn message(&mut self, sid: &[u8], has_headers: bool, message: &Message<'_>) -> Option<&[u8]> {
+        if self.bytes.is_empty() || self.sid != sid || self.has_headers != has_headers {
+            if self.misses > Self::PATIENCE {
+                return None;
+            }
+            self.misses += 1;
+            self.bytes.clear();
+            self.sid.clear();
+            self.sid.extend_from_slice(sid);
+            self.has_headers = has_headers;
+            encode_message(&mut self.bytes, sid, has_headers, message);
+        } else {
+            self.misses = 0;
+        }
+        Some(&self.bytes)
+    }
+}
+
+/// Appends a message for the subscription `sid` of a client that asked for `flags`. `encoded` serves
+/// messages with several receivers.
 #[inline]
 pub(crate) fn append_message(
     framing: &mut Option<Batch>,
@@ -43,7 +84,28 @@ pub(crate) fn append_message(
     flags: Flags,
     sid: &[u8],
     message: &Message<'_>,
+    encoded: Option<&mut Encoded>,
 ) {
+    let has_headers = message.headers.is_some() && flags.has(Flags::HEADERS);
+    let kept = encoded.and_then(|encoded| encoded.message(sid, has_headers, message));
+    match kept {
+        Some(bytes) => append(framing, output, bytes.len(), |out| {
+            out.extend_from_slice(bytes);
+        }),
+        None => append(
+            framing,
+            output,
+            message_len(sid, has_headers, message),
+            |out| {
+                encode_message(out, sid, has_headers, message);
+            },
+        ),
+    }
+    output.add_items(1);
+}
+
+/// Bytes that [`encode_message`] appends.
+fn message_len(sid: &[u8], has_headers: bool, message: &Message<'_>) -> usize {
     let Message {
         subject,
         reply,
@@ -51,21 +113,26 @@ pub(crate) fn append_message(
         payload,
     } = *message;
     match headers {
-        Some(headers) if flags.has(Flags::HEADERS) => {
-            let len = encode::hmsg_len(subject, sid, reply, headers, payload);
-            append(framing, output, len, |out| {
-                encode::encode_hmsg(out, subject, sid, reply, headers, payload);
-            });
-        }
-        // A receiver that does not know headers gets the message without them.
-        _ => {
-            let len = encode::msg_len(subject, sid, reply, payload);
-            append(framing, output, len, |out| {
-                encode::encode_msg(out, subject, sid, reply, payload);
-            });
-        }
+        Some(headers) if has_headers => encode::hmsg_len(subject, sid, reply, headers, payload),
+        _ => encode::msg_len(subject, sid, reply, payload),
     }
-    output.add_items(1);
+}
+
+/// A receiver that does not know headers gets the message without them.
+#[inline]
+fn encode_message(out: &mut Vec<u8>, sid: &[u8], has_headers: bool, message: &Message<'_>) {
+    let Message {
+        subject,
+        reply,
+        headers,
+        payload,
+    } = *message;
+    match headers {
+        Some(headers) if has_headers => {
+            encode::encode_hmsg(out, subject, sid, reply, headers, payload);
+        }
+        _ => encode::encode_msg(out, subject, sid, reply, payload),
+    }
 }
 
 /// Appends operations that are encoded already.

@@ -15,13 +15,13 @@ use reactor::{
 };
 use router::SharedRouter;
 
-use crate::capacity;
+use crate::capacity::{self, Size, Tables};
 use crate::config::{Config, ConfigError};
 use crate::counters::{Published, Totals};
 use crate::info::Info;
 use crate::mail::Mail;
 use crate::shard::Shard;
-use crate::shared::{ListenerKind, Shared, Weight};
+use crate::shared::{Backlog, ListenerKind, Shared, Weight};
 
 /// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
 /// as they arrive and never gathered, so that a generous limit costs nothing.
@@ -58,6 +58,7 @@ pub struct Broker {
     shared: Arc<Shared>,
     mailboxes: Mailboxes<Mail>,
     addresses: Vec<(&'static str, SocketAddr)>,
+    fallback: Option<String>,
     threads: Mutex<Threads>,
 }
 
@@ -82,10 +83,14 @@ impl Broker {
     /// An unusable setting, an address that is not to be had, or no descriptors left.
     pub fn start(config: &Config) -> Result<Self, StartError> {
         let addresses = config.addresses().map_err(StartError::Config)?;
-        let driver = config.driver().map_err(StartError::Config)?;
-        let own_tables = fdtable::can_isolate();
-        let (shards, max_connections) =
-            capacity::size(config, own_tables).map_err(StartError::Config)?;
+        let (driver, fallback) = config.resolve_driver().map_err(StartError::Config)?;
+        let tables = match driver {
+            DriverKind::Uring => Tables::PerRing,
+            _ if fdtable::can_isolate() => Tables::PerShard,
+            _ => Tables::One,
+        };
+        let size = capacity::size(config, tables).map_err(StartError::Config)?;
+        let (shards, max_connections) = (size.shards, size.max_connections);
         let reservations = addresses
             .into_iter()
             .map(|(key, address)| match Reservation::new(address) {
@@ -108,9 +113,11 @@ impl Broker {
             max_ws_message: (MAX_GATHERED + config.max_payload + config.max_control_line) as u32,
             open: AtomicUsize::new(0),
             places: AtomicUsize::new(0),
+            backlogs: (0..shards).map(|_| Backlog::default()).collect(),
             weights: (0..shards).map(|_| Weight::default()).collect(),
             next_cid: AtomicU64::new(1),
             published: (0..shards).map(|_| Published::new()).collect(),
+            driver,
             started: Instant::now(),
             seed,
         });
@@ -126,9 +133,10 @@ impl Broker {
             shared,
             mailboxes,
             addresses,
+            fallback,
             threads: Mutex::new(threads),
         };
-        broker.spawn_all(shards, driver, own_tables, &tell_ended)?;
+        broker.spawn_all(&size, driver, tables == Tables::PerShard, &tell_ended)?;
         Ok(broker)
     }
 
@@ -136,6 +144,12 @@ impl Broker {
     #[must_use]
     pub fn addresses(&self) -> &[(&'static str, SocketAddr)] {
         &self.addresses
+    }
+
+    /// The backend that is used, and why it is not the best one where "auto" had to do without it.
+    #[must_use]
+    pub fn driver(&self) -> (DriverKind, Option<&str>) {
+        (self.shared.driver, self.fallback.as_deref())
     }
 
     /// Begins lame duck mode and returns; the broker ends when its last client has gone.
@@ -187,11 +201,12 @@ impl Broker {
 
     fn spawn_all(
         &self,
-        shards: usize,
+        size: &Size,
         driver: DriverKind,
         own_table: bool,
         tell_ended: &SyncSender<Result<(), String>>,
     ) -> Result<(), StartError> {
+        let shards = size.shards;
         let (report, reports) = sync_channel(shards);
         for index in 0..shards {
             let (kinds, listeners): (Vec<_>, Vec<_>) = self.listeners_of(index).unzip();
@@ -201,6 +216,7 @@ impl Broker {
                 mailboxes: mailboxes.clone(),
                 listeners,
                 driver,
+                connections: size.connections_of_a_shard,
                 own_table,
                 // A receiver that keeps up must not exceed its limit within one turn.
                 turn_budget: TURN_BUDGET.min(self.shared.limits.max_pending / 4),

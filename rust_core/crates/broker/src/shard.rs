@@ -11,8 +11,8 @@ use reactor::{ConnId, Mailboxes};
 use router::{Matches, Rng};
 
 use crate::counters::{Counter, Counts, Reason};
-use crate::mail::{Barrier, Mail, Subscriber};
-use crate::outbound;
+use crate::mail::{Mail, Subscriber};
+use crate::outbound::{self, Encoded};
 use crate::session::{Deferred, Session};
 use crate::shared::{ListenerKind, Shared};
 use crate::subscriptions::Place;
@@ -40,11 +40,17 @@ pub(crate) struct Shard {
     pub(crate) index: u16,
     pub(crate) counts: Counts,
     pub(crate) matches: Matches<Subscriber>,
+    /// Serves all receivers of one message.
+    pub(crate) encoded: Encoded,
     pub(crate) rng: Rng,
-    /// Receivers of the message being routed, by shard.
-    pub(crate) remote: Vec<Vec<Subscriber>>,
+    /// Receivers of the message being routed who get it by mail, by shard.
+    pub(crate) parcelled: Vec<Vec<Subscriber>>,
+    /// Publishers with mail of this shard to itself on the way, and how much.
+    pub(crate) mailed: Vec<(ConnId, u32)>,
     /// The connection whose operations are being read; `None` once it has ended.
     pub(crate) reading: Option<ConnId>,
+    /// Whether it has been stalled meanwhile.
+    pub(crate) is_stalled: bool,
     /// Whether the connection being read has `UNSUB`s whose barrier is not sent.
     pub(crate) has_open_batch: bool,
     /// The publisher of another shard that was stalled last in this turn.
@@ -53,8 +59,6 @@ pub(crate) struct Shard {
     pub(crate) deferred: VecDeque<ConnId>,
     pub(crate) listeners: Vec<ListenerKind>,
     pub(crate) mailboxes: Mailboxes<Mail>,
-    /// Barriers for shards that have ended, to be counted as passed.
-    pub(crate) returned: Vec<Barrier>,
     pub(crate) draining: Option<Draining>,
     /// This shard's connections of clients.
     pub(crate) open: usize,
@@ -78,15 +82,17 @@ impl Shard {
             index: index as u16,
             counts: Counts::new(),
             matches: Matches::new(),
+            encoded: Encoded::default(),
             rng: Rng::new(shared.seed ^ index as u64),
-            remote: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
+            parcelled: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
+            mailed: Vec::new(),
             reading: None,
+            is_stalled: false,
             has_open_batch: false,
             stalled_elsewhere: None,
             deferred: VecDeque::new(),
             listeners,
             mailboxes,
-            returned: Vec::new(),
             draining: None,
             open: 0,
             shared,
@@ -147,8 +153,13 @@ impl Shard {
         }
     }
 
-    /// Gives the client one of the places that `max_connections` limits, or ends it.
+    /// Gives the client one of the places that `max_connections` limits, or ends it: then, too,
+    /// when the memory for output is used up, so that those who are there keep theirs.
     pub(crate) fn take_place(&mut self, io: &mut Io, id: ConnId) -> bool {
+        if self.shared.backlog() > self.shared.limits.max_pending_total {
+            self.end(io, id, Reason::NoMemory, Some(error::NO_MEMORY));
+            return false;
+        }
         if self.shared.places.fetch_add(1, Ordering::Relaxed) < self.shared.limits.max_connections
             && let Some(conn) = io.conn_mut(id)
         {
@@ -211,6 +222,7 @@ impl Shard {
         self.counts.set(Counter::WireBytesOut, io.sent.bytes);
         self.counts.set(Counter::Writes, io.sent.writes);
         self.counts.set(Counter::AcceptFailures, io.accept_failures);
+        self.shared.backlogs[usize::from(self.index)].publish(io.backlog);
         self.counts
             .publish(&self.shared.published[usize::from(self.index)]);
     }
@@ -227,6 +239,7 @@ fn close_code(reason: Reason) -> u16 {
         Reason::SlowConsumer
         | Reason::ControlLineTooLong
         | Reason::TooManyConnections
+        | Reason::NoMemory
         | Reason::HandshakeTimeout => close::POLICY_VIOLATION,
     }
 }

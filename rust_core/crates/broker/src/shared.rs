@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use reactor::DriverKind;
 use router::SharedRouter;
 
 use crate::config::Limits;
@@ -29,10 +30,13 @@ pub(crate) struct Shared {
     pub(crate) open: AtomicUsize,
     /// Places of `max_connections` that are taken.
     pub(crate) places: AtomicUsize,
+    /// What waits for clients of each shard who do not take it, in bytes.
+    pub(crate) backlogs: Box<[Backlog]>,
     /// What waits in each shard's mailbox.
     pub(crate) weights: Box<[Weight]>,
     pub(crate) next_cid: AtomicU64,
     pub(crate) published: Box<[Published]>,
+    pub(crate) driver: DriverKind,
     pub(crate) started: Instant,
     pub(crate) seed: u64,
 }
@@ -40,6 +44,26 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn totals(&self) -> Totals {
         Totals::sum(self.published.iter())
+    }
+
+    /// Bytes that wait for clients who do not take them.
+    pub(crate) fn backlog(&self) -> usize {
+        let bytes = self
+            .backlogs
+            .iter()
+            .map(|one| one.0.load(Ordering::Relaxed));
+        bytes.sum()
+    }
+}
+
+/// Output of one shard that its clients' sockets do not take; written by that shard alone.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Backlog(AtomicUsize);
+
+impl Backlog {
+    pub(crate) fn publish(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
     }
 }
 

@@ -31,10 +31,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let provider = Provider::new(ProviderConfig::from_json(&provider.to_string())?);
     provider.connect()?;
     wait_for("connected", || provider.progress())?;
+    let has_sweep = config.sweep;
     let requestor = Requestor::new(config);
     requestor.connect()?;
     wait_for("connected", || requestor.progress())?;
     requestor.start()?;
+    if has_sweep {
+        wait_for("swept", || requestor.progress())?;
+        requestor.start()?;
+    }
     wait_for("done", || requestor.progress())?;
     let result = requestor.result()?;
     provider.stop()?;

@@ -1,7 +1,7 @@
 //! The reactor's handler of both engines: establishes and keeps connections, and hands what they
 //! receive to a [`Workload`].
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,16 +13,12 @@ use crate::link::{Endpoint, Event, Link, LinkError, Message};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::shared::{Gauges, Shared, publish};
+use crate::sources::Sources;
 use crate::subject::Subject;
 
 /// Time from the start of a connection to its confirmed subscription.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMER: u8 = 1;
-
-/// Loopback connections from one source address at most. One address has 28,232 ephemeral ports by
-/// default, but the kernel's search for a free one is slow long before they run out, ports in
-/// TIME_WAIT from earlier runs included.
-const CONNECTIONS_PER_SOURCE: u32 = 2_000;
 
 /// One connection. A process has a million of them.
 pub(crate) struct Session {
@@ -43,6 +39,8 @@ pub(crate) enum Mail {
     Halt,
     /// Close every connection and end.
     Close,
+    /// Something has changed that the thread looks at in each turn.
+    Wake,
 }
 
 /// A connection to append to.
@@ -52,23 +50,34 @@ pub(crate) struct Writer<'a> {
     pub(crate) keys: &'a mut Rng,
 }
 
+/// What follows when a connection that was ready is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It is established again.
+    Repair,
+    /// It stays lost.
+    Accept,
+    /// It was closed on purpose, and is established again at once.
+    Churn,
+}
+
 /// What an engine does on its connections. Members are its users or providers, counted from 0
 /// within the thread.
 pub(crate) trait Workload: Sized + Send + 'static {
     /// Whether messages are answered on the connection that they arrive on.
     const ANSWERS: bool;
 
-    /// The number that stands in a member's subject.
+    /// The number of a member among all threads' and processes'.
     fn number(&self, member: u32) -> u32;
 
     /// The subject that a member subscribes to.
-    fn subject(number: u32) -> Subject;
+    fn subject(&self, member: u32) -> Subject;
 
     /// A connection is ready.
     fn handle_ready(&mut self, member: u32, id: ConnId);
 
-    /// A connection that was ready is gone. Returns whether it is to be established again.
-    fn handle_lost(&mut self, member: u32) -> bool;
+    /// A connection that was ready is gone.
+    fn handle_lost(&mut self, member: u32) -> Loss;
 
     /// Bytes have arrived; what they hold is handed out next.
     fn handle_slice(&mut self);
@@ -76,7 +85,7 @@ pub(crate) trait Workload: Sized + Send + 'static {
     /// A message has arrived. `writer` is there when the workload [answers](Self::ANSWERS).
     fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>);
 
-    /// Begin to send at `at`.
+    /// Begin to send at `at`; after a sweep, to go on.
     fn handle_start(&mut self, at: Instant);
 
     /// Send no more.
@@ -92,6 +101,7 @@ pub(crate) trait Workload: Sized + Send + 'static {
 /// One thread of an engine.
 pub(crate) struct Client<W> {
     endpoint: Arc<Endpoint>,
+    sources: Arc<Sources>,
     shared: Arc<Shared>,
     thread: usize,
     workload: W,
@@ -99,6 +109,7 @@ pub(crate) struct Client<W> {
     /// For masking keys, handshake keys and pauses.
     keys: Rng,
     connect_failures: u64,
+    reconnect_failures: u64,
     disconnected: u64,
     server_errors: u64,
     is_closing: bool,
@@ -107,6 +118,7 @@ pub(crate) struct Client<W> {
 impl<W: Workload> Client<W> {
     pub(crate) fn new(
         endpoint: Arc<Endpoint>,
+        sources: Arc<Sources>,
         shared: Arc<Shared>,
         thread: usize,
         workload: W,
@@ -114,12 +126,14 @@ impl<W: Workload> Client<W> {
     ) -> Self {
         Self {
             endpoint,
+            sources,
             shared,
             thread,
             workload,
             dialer,
             keys: Rng::from_entropy(),
             connect_failures: 0,
+            reconnect_failures: 0,
             disconnected: 0,
             server_errors: 0,
             is_closing: false,
@@ -131,7 +145,7 @@ impl<W: Workload> Client<W> {
         while let Some(attempt) = self.dialer.poll(now) {
             let Endpoint { target, .. } = &*self.endpoint;
             let link = Link::new(target.transport, &mut self.keys);
-            let source = source(target.address, self.workload.number(attempt.member));
+            let source = self.sources.of(self.workload.number(attempt.member));
             let id = io.connect(
                 target.address,
                 source,
@@ -151,7 +165,7 @@ impl<W: Workload> Client<W> {
     /// Appends what a connection owes.
     fn answer(&mut self, io: &mut Io<Self>, id: ConnId) {
         let Some(conn) = io.writer(id) else { return };
-        let subject = W::subject(self.workload.number(conn.session.attempt.member));
+        let subject = self.workload.subject(conn.session.attempt.member);
         let (link, output) = (&mut conn.session.link, &mut conn.output);
         if let Err(error) = link.answer(&self.endpoint, &subject, output, &mut self.keys) {
             self.give_up(io, id, error);
@@ -184,6 +198,10 @@ impl<W: Workload> Client<W> {
         self.connect_failures += 1;
         let gauges = &self.shared.gauges[self.thread];
         publish(&gauges.connect_failures, self.connect_failures);
+        if self.shared.connected().is_some() {
+            self.reconnect_failures += 1;
+            publish(&gauges.reconnect_failures, self.reconnect_failures);
+        }
         let is_last = attempt.failed + 1 >= MAX_ATTEMPTS || error.is_permanent();
         if self.shared.connected().is_none() && is_last {
             let Shared { target, wanted, .. } = &*self.shared;
@@ -300,16 +318,23 @@ impl<W: Workload> Handler for Client<W> {
             .failure
             .map_or(LinkError::Closed(why), |failure| *failure);
         let was_ready = session.link.is_ready();
-        let mut is_wanted = true;
-        if was_ready {
+        let loss = if was_ready {
             self.shared.remove_ready();
-            is_wanted = self.workload.handle_lost(attempt.member);
+            self.workload.handle_lost(attempt.member)
         } else {
             self.dialer.settle();
-        }
+            Loss::Repair
+        };
         if self.is_closing || why == Closed::Shutdown {
             return;
         }
+        if loss == Loss::Churn {
+            self.dialer.redial(attempt.member, io.now());
+            // This turn's connections may have been begun already.
+            io.wake_at(io.now());
+            return;
+        }
+        let is_wanted = loss == Loss::Repair;
         // Before all are connected a loss counts as a failed attempt: a server that accepts and drops
         // must not keep the connect phase going for ever.
         if was_ready && self.shared.connected().is_some() {
@@ -342,6 +367,7 @@ impl<W: Workload> Handler for Client<W> {
             Mail::Stop => self.workload.handle_stop(),
             Mail::Halt => self.dialer.halt(),
             Mail::Close => self.end(io),
+            Mail::Wake => {}
         }
     }
 
@@ -362,20 +388,6 @@ impl<W: Workload> Handler for Client<W> {
     }
 }
 
-/// The local address to connect from: one address has too few ports for all connections to one
-/// server, but every address of 127.0.0.0/8 is local. `None` leaves the choice to the kernel.
-fn source(to: SocketAddr, number: u32) -> Option<IpAddr> {
-    let block = number / CONNECTIONS_PER_SOURCE;
-    let most = u32::from(Ipv4Addr::new(0, 255, 255, 254)) - 1;
-    match to.ip() {
-        IpAddr::V4(ip) if ip.is_loopback() && block > 0 => {
-            let first = u32::from(Ipv4Addr::LOCALHOST);
-            Some(Ipv4Addr::from(first + block % most).into())
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -384,18 +396,5 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         assert!(size_of::<Session>() <= 112, "{}", size_of::<Session>());
-    }
-
-    #[test]
-    fn loopback_connections_are_spread_over_source_addresses() {
-        let local: SocketAddr = "127.0.0.1:4222".parse().unwrap();
-        let text = |number| source(local, number).map(|ip| ip.to_string());
-        assert_eq!(text(0), None);
-        assert_eq!(text(1_999), None);
-        assert_eq!(text(2_000).as_deref(), Some("127.0.0.2"));
-        assert_eq!(text(1_000_000).as_deref(), Some("127.0.1.245"));
-        assert!(source(local, u32::MAX).unwrap().is_loopback());
-        assert_eq!(source("192.0.2.1:1".parse().unwrap(), 1_000_000), None);
-        assert_eq!(source("[::1]:1".parse().unwrap(), 1_000_000), None);
     }
 }

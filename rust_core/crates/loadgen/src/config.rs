@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use protocol::ws::handshake;
+use reactor::DriverKind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -19,7 +20,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    fn new(key: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Self {
+    pub(crate) fn new(key: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Self {
         Self {
             key: key.into(),
             what: what.into(),
@@ -79,6 +80,9 @@ pub struct Target {
     pub host: String,
     /// Path of the WebSocket handshake.
     pub path: String,
+    /// Local addresses to connect from, in turn; where empty, as many of 127.0.0.0/8 as are needed
+    /// towards loopback, else the kernel's choice.
+    pub sources: Vec<IpAddr>,
 }
 
 impl fmt::Display for Target {
@@ -102,8 +106,12 @@ pub struct RequestorConfig {
     pub first_user: u32,
     /// Requests go to `/s/0` up to this number less one.
     pub providers: u32,
-    /// Requests a second, all users together.
+    /// Requests a second, all users together (an open loop); 0 with `outstanding`.
     pub rate: f64,
+    /// Requests that are always outstanding, all users together (a closed loop); 0 with `rate`.
+    pub outstanding: u32,
+    /// Whether each user makes one request before the warm-up, in order and counted apart.
+    pub sweep: bool,
     /// Time of sending that is not measured.
     pub warmup_s: f64,
     /// Time of sending that is measured.
@@ -116,13 +124,17 @@ pub struct RequestorConfig {
     pub timeout_s: f64,
     /// Threads that the users are divided among.
     pub threads: u32,
+    /// How the kernel is asked.
+    pub driver: DriverKind,
     /// Determines who sends to whom, and the gaps of Poisson arrivals.
     pub seed: u64,
     /// Connections begun a second; 0 for as many as `connect_in_flight` allows.
     pub connect_rate: f64,
     /// Connections that may be in the making at once.
     pub connect_in_flight: u32,
-    /// How requests are spread over time.
+    /// Connections that are closed and established again a second, all users together.
+    pub churn_rate: f64,
+    /// How the requests of an open loop are spread over time.
     pub arrivals: Arrivals,
 }
 
@@ -139,22 +151,25 @@ pub struct ProviderConfig {
     pub reply_bytes: usize,
     /// Threads that the providers are divided among.
     pub threads: u32,
+    /// How the kernel is asked.
+    pub driver: DriverKind,
 }
 
 /// Users of one process at most.
-const MAX_USERS: u32 = 16_000_000;
+pub(crate) const MAX_USERS: u32 = 16_000_000;
 /// Providers at most; a request keeps the number of its own in 16 bits.
 pub(crate) const MAX_PROVIDERS: u32 = 65_536;
-const MAX_THREADS: u32 = 1024;
+pub(crate) const MAX_THREADS: u32 = 1024;
 /// An id and at least one word that follows from it.
 const MIN_PAYLOAD: usize = 16;
-const MAX_PAYLOAD: usize = 64 << 20;
-const MAX_RATE: f64 = 1e8;
-const MAX_TIME_S: f64 = 30.0 * 86_400.0;
+pub(crate) const MAX_PAYLOAD: usize = 64 << 20;
+pub(crate) const MAX_RATE: f64 = 1e8;
+const MAX_OUTSTANDING: u32 = 1 << 22;
+pub(crate) const MAX_TIME_S: f64 = 30.0 * 86_400.0;
 
 impl RequestorConfig {
-    /// Reads a JSON object. Without a default are `transport`, `address`, `users`, `rate` and
-    /// `duration_s`.
+    /// Reads a JSON object. Without a default are `transport`, `address`, `users`, `duration_s` and
+    /// one of `rate` and `outstanding`.
     ///
     /// # Errors
     /// Not such an object, an unknown or missing key, a value of the wrong type or out of range.
@@ -165,16 +180,20 @@ impl RequestorConfig {
             users: fields.required("users")?,
             first_user: fields.or("first_user", 0)?,
             providers: fields.or("providers", 16)?,
-            rate: fields.required("rate")?,
+            rate: fields.or("rate", 0.0)?,
+            outstanding: fields.or("outstanding", 0)?,
+            sweep: fields.or("sweep", false)?,
             warmup_s: fields.or("warmup_s", 0.0)?,
             duration_s: fields.required("duration_s")?,
             request_bytes: fields.or("request_bytes", 32)?,
             reply_bytes: fields.or("reply_bytes", 256)?,
             timeout_s: fields.or("timeout_s", 10.0)?,
             threads: fields.or("threads", 1)?,
+            driver: fields.driver()?,
             seed: fields.or("seed", 0)?,
             connect_rate: fields.or("connect_rate", 0.0)?,
             connect_in_flight: fields.or("connect_in_flight", 512)?,
+            churn_rate: fields.or("churn_rate", 0.0)?,
             arrivals: fields.or("arrivals", Arrivals::Uniform)?,
         };
         fields.finish()?;
@@ -186,7 +205,6 @@ impl RequestorConfig {
         in_range("users", self.users, 1, MAX_USERS)?;
         in_range("first_user", self.first_user, 0, u32::MAX - self.users)?;
         in_range("providers", self.providers, 1, MAX_PROVIDERS)?;
-        in_range("rate", self.rate, 1e-3, MAX_RATE)?;
         in_range("warmup_s", self.warmup_s, 0.0, MAX_TIME_S)?;
         in_range("duration_s", self.duration_s, 1e-3, MAX_TIME_S)?;
         in_range(
@@ -205,6 +223,41 @@ impl RequestorConfig {
             self.threads,
             MAX_USERS,
         )?;
+        in_range("churn_rate", self.churn_rate, 0.0, MAX_RATE)?;
+        if self.churn_rate > 0.0 && self.users / self.threads < 2 {
+            let what = format!(
+                "{} users on {} threads: one has to stand in for another, so each thread needs two",
+                self.users, self.threads
+            );
+            return Err(ConfigError::new("churn_rate", what));
+        }
+        self.check_load()
+    }
+
+    /// One of `rate` and `outstanding`, and not more than a thread can keep in mind.
+    fn check_load(&self) -> Result<(), ConfigError> {
+        if self.outstanding > 0 {
+            if self.rate != 0.0 {
+                let what = "a closed loop has no rate: give one of the two";
+                return Err(ConfigError::new("outstanding", what));
+            }
+            if self.arrivals != Arrivals::Uniform {
+                let what = "a closed loop has no planned arrivals";
+                return Err(ConfigError::new("arrivals", what));
+            }
+            // Each thread has its share of them.
+            return in_range(
+                "outstanding",
+                self.outstanding,
+                self.threads,
+                MAX_OUTSTANDING,
+            );
+        }
+        if self.rate == 0.0 {
+            let what = "give a rate (an open loop) or the number outstanding (a closed loop)";
+            return Err(ConfigError::new("rate", what));
+        }
+        in_range("rate", self.rate, 1e-3, MAX_RATE)?;
         let remembered = self.rate / f64::from(self.threads) * (self.timeout_s + 1.0);
         let limit = crate::inflight::MAX_CAPACITY as f64 / 2.0;
         if remembered > limit {
@@ -232,6 +285,7 @@ impl ProviderConfig {
             first_provider: fields.or("first_provider", 0)?,
             reply_bytes: fields.or("reply_bytes", 256)?,
             threads: fields.or("threads", 1)?,
+            driver: fields.driver()?,
         };
         fields.finish()?;
         in_range("providers", config.providers, 1, MAX_PROVIDERS)?;
@@ -248,7 +302,8 @@ impl ProviderConfig {
     }
 }
 
-fn in_range<T: PartialOrd + fmt::Display>(
+/// An error that names the key unless `value` lies between the two.
+pub(crate) fn in_range<T: PartialOrd + fmt::Display>(
     key: &'static str,
     value: T,
     least: T,
@@ -266,10 +321,10 @@ fn in_range<T: PartialOrd + fmt::Display>(
 }
 
 /// The keys that have not been read yet. Reading key by key lets every error name its own.
-struct Fields(Map<String, Value>);
+pub(crate) struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn parse(json: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn parse(json: &str) -> Result<Self, ConfigError> {
         let fields = serde_json::from_str(json);
         fields
             .map(Self)
@@ -283,16 +338,23 @@ impl Fields {
             .map_err(|error| ConfigError::new(key, error.to_string()))
     }
 
-    fn required<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<T, ConfigError> {
+    pub(crate) fn required<T: DeserializeOwned>(
+        &mut self,
+        key: &'static str,
+    ) -> Result<T, ConfigError> {
         self.take(key)?
             .ok_or_else(|| ConfigError::new(key, "is missing"))
     }
 
-    fn or<T: DeserializeOwned>(&mut self, key: &'static str, default: T) -> Result<T, ConfigError> {
+    pub(crate) fn or<T: DeserializeOwned>(
+        &mut self,
+        key: &'static str,
+        default: T,
+    ) -> Result<T, ConfigError> {
         Ok(self.take(key)?.unwrap_or(default))
     }
 
-    fn target(&mut self) -> Result<Target, ConfigError> {
+    pub(crate) fn target(&mut self) -> Result<Target, ConfigError> {
         let transport = self.required("transport")?;
         let address: SocketAddr = self.required("address")?;
         let target = Target {
@@ -300,7 +362,13 @@ impl Fields {
             address,
             host: self.take("host")?.unwrap_or_else(|| address.to_string()),
             path: self.or("path", "/".to_owned())?,
+            sources: self.or("sources", Vec::new())?,
         };
+        let is_reachable = |source: &IpAddr| source.is_ipv4() == address.is_ipv4();
+        if let Some(source) = target.sources.iter().find(|source| !is_reachable(source)) {
+            let what = format!("{source} cannot reach {address}");
+            return Err(ConfigError::new("sources", what));
+        }
         let (host, path) = (&target.host, &target.path);
         let mut request = Vec::new();
         let unusable = |key, text| Err(ConfigError::new(key, format!("unusable: {text:?}")));
@@ -313,7 +381,13 @@ impl Fields {
         Ok(target)
     }
 
-    fn finish(self) -> Result<(), ConfigError> {
+    pub(crate) fn driver(&mut self) -> Result<DriverKind, ConfigError> {
+        let name: String = self.or("driver", "auto".to_owned())?;
+        name.parse()
+            .map_err(|what| ConfigError::new("driver", what))
+    }
+
+    pub(crate) fn finish(self) -> Result<(), ConfigError> {
         match self.0.into_iter().next() {
             None => Ok(()),
             Some((key, _)) => Err(ConfigError::new(key, "unknown key")),
@@ -322,121 +396,4 @@ impl Fields {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    /// A usable configuration with some keys replaced; null removes one.
-    fn with(json: &str) -> String {
-        let base = r#"{"transport":"ws","address":"127.0.0.1:8080","users":10,"rate":100,
-            "duration_s":2}"#;
-        let mut fields: Map<String, Value> = serde_json::from_str(base).unwrap();
-        let changes: Map<String, Value> = serde_json::from_str(json).unwrap();
-        fields.extend(changes);
-        fields.retain(|_, value| !value.is_null());
-        serde_json::to_string(&fields).unwrap()
-    }
-
-    #[test]
-    fn defaults_are_those_of_the_benchmark() {
-        let config = RequestorConfig::from_json(&with("{}")).unwrap();
-        assert_eq!(
-            (config.providers, config.threads, config.connect_in_flight),
-            (16, 1, 512)
-        );
-        assert_eq!((config.request_bytes, config.reply_bytes), (32, 256));
-        assert_eq!(
-            (config.timeout_s, config.arrivals),
-            (10.0, Arrivals::Uniform)
-        );
-        assert_eq!(config.target.host, "127.0.0.1:8080");
-        assert_eq!(config.target.to_string(), "ws://127.0.0.1:8080/");
-        let json = r#"{"transport":"tcp","address":"[::1]:4222"}"#;
-        let config = ProviderConfig::from_json(json).unwrap();
-        assert_eq!(
-            (config.providers, config.first_provider, config.reply_bytes),
-            (16, 0, 256)
-        );
-        assert_eq!(config.target.to_string(), "tcp://[::1]:4222");
-    }
-
-    #[test]
-    fn every_key_is_read() {
-        let json = r#"{"transport":"tcp","address":"10.0.0.1:1","host":"h:2","path":"/p?q",
-            "users":7,"first_user":5,"providers":3,"rate":2.5,"warmup_s":1,"duration_s":2,
-            "request_bytes":64,"reply_bytes":128,"timeout_s":0.5,"threads":2,"seed":9,
-            "connect_rate":11.5,"connect_in_flight":4,"arrivals":"poisson"}"#;
-        let expected = RequestorConfig {
-            target: Target {
-                transport: Transport::Tcp,
-                address: "10.0.0.1:1".parse().unwrap(),
-                host: "h:2".into(),
-                path: "/p?q".into(),
-            },
-            users: 7,
-            first_user: 5,
-            providers: 3,
-            rate: 2.5,
-            warmup_s: 1.0,
-            duration_s: 2.0,
-            request_bytes: 64,
-            reply_bytes: 128,
-            timeout_s: 0.5,
-            threads: 2,
-            seed: 9,
-            connect_rate: 11.5,
-            connect_in_flight: 4,
-            arrivals: Arrivals::Poisson,
-        };
-        assert_eq!(RequestorConfig::from_json(json), Ok(expected));
-    }
-
-    #[test]
-    fn errors_name_the_key() {
-        for (json, key) in [
-            (r#"{"userz":1}"#, "userz"),
-            (r#"{"users":null}"#, "users"),
-            (r#"{"users":"many"}"#, "users"),
-            (r#"{"users":0}"#, "users"),
-            (r#"{"users":-1}"#, "users"),
-            (r#"{"first_user":4294967295}"#, "first_user"),
-            (r#"{"transport":"udp"}"#, "transport"),
-            (r#"{"address":"localhost:1"}"#, "address"),
-            (r#"{"host":"a b"}"#, "host"),
-            (r#"{"host":""}"#, "host"),
-            (r#"{"path":"x"}"#, "path"),
-            (r#"{"providers":65537}"#, "providers"),
-            (r#"{"rate":0}"#, "rate"),
-            (r#"{"rate":50000000}"#, "rate"),
-            (r#"{"warmup_s":-1}"#, "warmup_s"),
-            (r#"{"duration_s":0}"#, "duration_s"),
-            (r#"{"request_bytes":15}"#, "request_bytes"),
-            (r#"{"reply_bytes":15}"#, "reply_bytes"),
-            (r#"{"timeout_s":0}"#, "timeout_s"),
-            (r#"{"threads":11}"#, "threads"),
-            (r#"{"seed":-3}"#, "seed"),
-            (r#"{"connect_rate":-3}"#, "connect_rate"),
-            (
-                r#"{"threads":5,"connect_in_flight":4}"#,
-                "connect_in_flight",
-            ),
-            (r#"{"arrivals":"bursts"}"#, "arrivals"),
-        ] {
-            let error = RequestorConfig::from_json(&with(json)).unwrap_err();
-            assert_eq!(error.key, key, "{json}: {error}");
-            assert!(error.to_string().contains(key), "{error}");
-        }
-        let providers = r#"{"transport":"tcp","address":"[::1]:4222","first_provider":65530}"#;
-        assert_eq!(
-            ProviderConfig::from_json(providers).unwrap_err().key,
-            "first_provider"
-        );
-        for json in ["", "[]", "{", "7"] {
-            assert_eq!(
-                RequestorConfig::from_json(json).unwrap_err().key,
-                "",
-                "{json}"
-            );
-        }
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ use crate::dialer::Dialer;
 use crate::link::Endpoint;
 use crate::report::Phase;
 use crate::shared::Shared;
+use crate::sources::Sources;
 
 /// Bytes of one turn after which everything is written.
 const TURN_BUDGET: usize = 4 << 20;
@@ -41,6 +42,15 @@ pub enum EngineError {
         /// What it may have.
         allowed: u64,
     },
+    /// The server cannot be reached from so few addresses so often.
+    Addresses {
+        /// Source addresses that the connections need.
+        needed: u32,
+        /// Those there are.
+        given: u32,
+        /// Ephemeral ports of each.
+        ports: u32,
+    },
     /// The operating system refused a thread or a wake-up descriptor.
     System(String),
 }
@@ -58,6 +68,16 @@ impl fmt::Display for EngineError {
                 f,
                 "{needed} descriptors are needed and RLIMIT_NOFILE allows {allowed}: raise the limit, or \
                  use more threads where each may have a table of its own"
+            ),
+            Self::Addresses {
+                needed,
+                given,
+                ports,
+            } => write!(
+                f,
+                "ephemeral ports: so many connections to one address need {needed} source addresses with \
+                 {ports} ports each (net.ipv4.ip_local_port_range), there are {given}: name addresses \
+                 of this host in `sources`"
             ),
             Self::System(what) => f.write_str(what),
         }
@@ -88,20 +108,23 @@ impl Crew {
         shared: Arc<Shared>,
         target: &Target,
         max_payload: usize,
+        driver: DriverKind,
         workloads: Vec<(W, Dialer)>,
     ) -> Result<Self, EngineError> {
-        let threads = workloads.len() as u32;
-        let own_table = fdtable::can_isolate();
-        let most = if own_table {
-            share(shared.wanted, threads, 0).1
-        } else {
-            shared.wanted
-        };
-        let needed = u64::from(most) + OTHER_DESCRIPTORS;
-        let allowed = fdtable::limit();
-        if needed > allowed {
-            return Err(EngineError::Descriptors { needed, allowed });
+        let refused = |error| EngineError::System(format!("driver: {error}"));
+        let (driver, _) = driver.resolve().map_err(refused)?;
+        let members = workloads.iter().map(|(_, dialer)| dialer.members());
+        let most = members.max().unwrap_or(0);
+        let own_table = driver == DriverKind::Epoll && fdtable::can_isolate();
+        if driver == DriverKind::Epoll {
+            let most = if own_table { most } else { shared.wanted };
+            let needed = u64::from(most) + OTHER_DESCRIPTORS;
+            let allowed = fdtable::limit();
+            if needed > allowed {
+                return Err(EngineError::Descriptors { needed, allowed });
+            }
         }
+        let sources = Arc::new(Sources::new(target, shared.wanted)?);
         let endpoint = Arc::new(Endpoint::new(target.clone(), max_payload));
         let mailboxes = MailboxesBuilder::build(workloads.len())
             .map_err(|error| EngineError::System(format!("mailbox: {error}")))?;
@@ -114,6 +137,7 @@ impl Crew {
             let shared = Arc::clone(&crew.shared);
             let client = Client::new(
                 Arc::clone(&endpoint),
+                Arc::clone(&sources),
                 Arc::clone(&shared),
                 index,
                 workload,
@@ -123,7 +147,8 @@ impl Crew {
                 index,
                 mailboxes: crew.mailboxes.clone(),
                 listeners: Vec::new(),
-                driver: DriverKind::Auto,
+                driver,
+                connections: most as usize,
                 own_table,
                 turn_budget: TURN_BUDGET,
             };

@@ -56,6 +56,11 @@ impl Dialer {
         }
     }
 
+    /// Connections that are to be begun for the first time.
+    pub(crate) fn members(&self) -> u32 {
+        self.fresh.end - self.fresh.start
+    }
+
     /// A connection to be begun at `now`.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Attempt> {
         if self.in_flight >= self.max_in_flight || self.next > now {
@@ -106,6 +111,12 @@ impl Dialer {
         let failed = attempt.failed.saturating_add(1);
         self.again
             .push(Reverse((now + pause, Attempt { failed, ..attempt })));
+    }
+
+    /// Plans a connection for a member at once, whose last one was closed on purpose.
+    pub(crate) fn redial(&mut self, member: u32, now: Instant) {
+        let failed = 0;
+        self.again.push(Reverse((now, Attempt { member, failed })));
     }
 
     /// Begins nothing more.
@@ -169,6 +180,17 @@ mod tests {
         let later = start + Duration::from_secs(11);
         let burst = std::iter::from_fn(|| dialer.poll(later)).count();
         assert!((1..=3).contains(&burst), "{burst}");
+    }
+
+    #[test]
+    fn a_connection_closed_on_purpose_comes_back_at_once() {
+        let mut dialer = Dialer::new(1, 1, 0.0);
+        let now = Instant::now();
+        let first = dialer.poll(now).unwrap();
+        dialer.settle();
+        dialer.redial(first.member, now);
+        assert_eq!(dialer.wakes_at(), Some(dialer.next.max(now)));
+        assert_eq!(dialer.poll(now), Some(first));
     }
 
     #[test]

@@ -18,14 +18,14 @@ use crate::requestor::{Spares, Users};
 use crate::shared::Shared;
 
 /// Provider connections in the making at once.
-const PROVIDERS_IN_FLIGHT: u32 = 64;
+pub(crate) const PROVIDERS_IN_FLIGHT: u32 = 64;
 /// Time for all threads to hear of the start before it comes.
-const START_DELAY: Duration = Duration::from_millis(10);
+pub(crate) const START_DELAY: Duration = Duration::from_millis(10);
 /// Reports that wait for the collector, per thread, before a thread waits for it.
-const REPORTS_PER_THREAD: usize = 64;
+pub(crate) const REPORTS_PER_THREAD: usize = 64;
 
 /// Locks what is only ever held for a moment and never left half-changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -33,6 +33,8 @@ struct Requesting {
     crew: Crew,
     collector: Option<JoinHandle<()>>,
     result: Arc<OnceLock<String>>,
+    /// When the sweep begins.
+    sweep: Option<Instant>,
     /// When the warm-up begins.
     start: Option<Instant>,
     stopped: Option<Instant>,
@@ -42,7 +44,9 @@ struct Requesting {
 /// Users who send requests at planned times and measure the replies.
 ///
 /// Calling order: [`connect`](Self::connect), wait for phase connected, [`start`](Self::start), wait
-/// for phase done, [`result`](Self::result), [`close`](Self::close). Any thread may call.
+/// for phase done, [`result`](Self::result), [`close`](Self::close). With a sweep `start` begins that,
+/// and a second `start`, in phase swept, the warm-up: so several processes go on together. Any thread
+/// may call.
 pub struct Requestor {
     config: RequestorConfig,
     running: Mutex<Option<Requesting>>,
@@ -84,7 +88,10 @@ impl Requestor {
         let workloads = workloads.collect();
         drop(reporter);
         let max_payload = config.request_bytes.max(config.reply_bytes);
-        let crew = Crew::spawn(Arc::clone(&shared), &config.target, max_payload, workloads)?;
+        let crew = {
+            let (shared, target) = (Arc::clone(&shared), &config.target);
+            Crew::spawn(shared, target, max_payload, config.driver, workloads)?
+        };
         let result = Arc::new(OnceLock::new());
         let collector = Collector::new(config.threads, spares);
         let collector = {
@@ -97,6 +104,7 @@ impl Requestor {
             crew,
             collector: None,
             result,
+            sweep: None,
             start: None,
             stopped: None,
             done: None,
@@ -112,21 +120,25 @@ impl Requestor {
         Ok(())
     }
 
-    /// Begins the warm-up; the measured phase and the drain follow by themselves.
+    /// Begins the warm-up; the measured phase and the drain follow by themselves. With a sweep begins
+    /// that first, and the warm-up when called again after it.
     ///
     /// # Errors
-    /// [`EngineError::State`] unless all connections are ready and nothing was started.
+    /// [`EngineError::State`] unless all connections are ready and nothing was started, or the sweep
+    /// is over.
     pub fn start(&self) -> Result<(), EngineError> {
         let mut running = lock(&self.running);
-        match running.as_mut() {
-            Some(requesting) if self.phase(requesting).0 == Phase::Connected => {
-                let start = Instant::now() + START_DELAY;
-                requesting.start = Some(start);
-                requesting.crew.post(Mail::Start(start));
-                Ok(())
-            }
-            requesting => Err(self.refusal("start", requesting.as_deref())),
+        let Some(requesting) = running.as_mut() else {
+            return Err(self.refusal("start", None));
+        };
+        let start = Instant::now() + START_DELAY;
+        match self.phase(requesting).0 {
+            Phase::Connected if self.config.sweep => requesting.sweep = Some(start),
+            Phase::Connected | Phase::Swept => requesting.start = Some(start),
+            _ => return Err(self.refusal("start", Some(requesting))),
         }
+        requesting.crew.post(Mail::Start(start));
+        Ok(())
     }
 
     /// Ends early: sends no more, drains, and makes the result of what was measured.
@@ -136,7 +148,7 @@ impl Requestor {
     pub fn stop(&self) -> Result<(), EngineError> {
         let mut running = lock(&self.running);
         match running.as_mut() {
-            Some(requesting) if requesting.start.is_some() => {
+            Some(requesting) if requesting.start.or(requesting.sweep).is_some() => {
                 requesting.stopped.get_or_insert_with(Instant::now);
                 requesting.crew.post(Mail::Stop);
                 Ok(())
@@ -196,15 +208,18 @@ impl Requestor {
         if shared.error().is_some() {
             return (Phase::Failed, None);
         }
-        let Some(start) = requesting.start else {
-            return match shared.connected() {
-                Some(connected) => (Phase::Connected, Some(connected)),
-                None => (Phase::Connecting, Some(shared.began)),
-            };
-        };
         if let Some(stopped) = requesting.stopped {
             return (Phase::Draining, Some(stopped));
         }
+        let Some(start) = requesting.start else {
+            let is_swept = shared.total(|gauges| &gauges.swept) as usize == shared.gauges.len();
+            return match (requesting.sweep, shared.connected()) {
+                (Some(sweep), _) if is_swept => (Phase::Swept, Some(sweep)),
+                (Some(sweep), _) => (Phase::Sweep, Some(sweep)),
+                (None, Some(connected)) => (Phase::Connected, Some(connected)),
+                (None, None) => (Phase::Connecting, Some(shared.began)),
+            };
+        };
         let measuring = start + Duration::from_secs_f64(self.config.warmup_s);
         let end = measuring + Duration::from_secs_f64(self.config.duration_s);
         let now = Instant::now();
@@ -280,7 +295,10 @@ impl Provider {
             (workload, Dialer::new(providers, PROVIDERS_IN_FLIGHT, 0.0))
         });
         let workloads = workloads.collect();
-        let crew = Crew::spawn(shared, &config.target, config.reply_bytes, workloads)?;
+        let crew = {
+            let (target, driver) = (&config.target, config.driver);
+            Crew::spawn(shared, target, config.reply_bytes, driver, workloads)?
+        };
         *running = Some(Providing {
             crew,
             stopped: None,

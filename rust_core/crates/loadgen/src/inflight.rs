@@ -3,11 +3,18 @@
 //! Requests are numbered in the order in which they are sent. A ring of slots, indexed by the low
 //! bits of that number, holds what is known of the latest ones; a slot is reused only after its
 //! request has ended. Timeouts are found in order of sending, so each request is looked at once.
+//!
+//! In an open loop the ring has room for all requests of a timeout, and waits for the oldest. In a
+//! closed loop, whose rate nobody knows, it is a few times as large as the number outstanding, and
+//! numbers whose slots still wait are passed over: one lost reply holds nothing up.
 
 use std::time::Duration;
 
 /// Requests that one thread can remember at most: 512 MiB of slots.
 pub(crate) const MAX_CAPACITY: usize = 1 << 24;
+
+/// Slots for each request that a closed loop has outstanding: so many that few are passed over.
+const SLOTS_PER_OUTSTANDING: usize = 4;
 
 const MIN_CAPACITY: usize = 1024;
 
@@ -64,6 +71,11 @@ pub(crate) enum Verdict {
     Unmatched,
 }
 
+/// Slots for `wanted` requests, within the limits.
+fn capacity(wanted: usize) -> usize {
+    wanted.clamp(MIN_CAPACITY, MAX_CAPACITY).next_power_of_two()
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Inflight {
@@ -75,15 +87,25 @@ pub(crate) struct Inflight {
     /// Number of the next request.
     next: u64,
     waiting: u64,
+    /// Requests that may wait at once, in a closed loop.
+    window: Option<u64>,
     timeout: u64,
 }
 
 impl Inflight {
-    /// For `rate` requests a second of `users` users.
-    pub(crate) fn new(rate: f64, timeout: Duration, users: u32) -> Self {
+    /// For an open loop of `rate` requests a second of `users` users.
+    pub(crate) fn open(rate: f64, timeout: Duration, users: u32) -> Self {
         let wanted = (rate * (timeout.as_secs_f64() + 1.0)).ceil() as usize;
-        let capacity = wanted.clamp(MIN_CAPACITY, MAX_CAPACITY).next_power_of_two();
-        Self::with_capacity(capacity, timeout, users)
+        Self::with_capacity(capacity(wanted), timeout, users)
+    }
+
+    /// For a closed loop of `outstanding` requests of `users` users.
+    pub(crate) fn closed(outstanding: u32, timeout: Duration, users: u32) -> Self {
+        let wanted = (outstanding as usize).saturating_mul(SLOTS_PER_OUTSTANDING);
+        Self {
+            window: Some(outstanding.into()),
+            ..Self::with_capacity(capacity(wanted), timeout, users)
+        }
     }
 
     fn with_capacity(capacity: usize, timeout: Duration, users: u32) -> Self {
@@ -93,6 +115,7 @@ impl Inflight {
             oldest: 0,
             next: 0,
             waiting: 0,
+            window: None,
             timeout: u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX),
         }
     }
@@ -109,10 +132,13 @@ impl Inflight {
         self.next
     }
 
-    /// Whether the next request would take the slot of one that waits.
+    /// Whether there is no room for another request.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
-        self.next - self.oldest >= self.slots.len() as u64
+        match self.window {
+            Some(window) => self.waiting >= window,
+            None => self.next - self.oldest >= self.slots.len() as u64,
+        }
     }
 
     /// Notes a request that was due at `planned` and is sent at `sent`, and returns its number.
@@ -120,7 +146,10 @@ impl Inflight {
     #[inline]
     pub(crate) fn begin(&mut self, user: u32, provider: u16, planned: u64, sent: u64) -> u64 {
         debug_assert!(!self.is_full());
-        let seq = self.next;
+        let mut seq = self.next;
+        while self.slots[self.place(seq).0].state == State::Waiting {
+            seq += 1;
+        }
         let mut previous = 0;
         if let Some(latest) = self.latest.get_mut(user as usize) {
             if *latest > 0 {
@@ -138,7 +167,7 @@ impl Inflight {
             provider,
             state: State::Waiting,
         };
-        self.next += 1;
+        self.next = seq + 1;
         self.waiting += 1;
         seq
     }
@@ -177,8 +206,11 @@ impl Inflight {
     pub(crate) fn end_latest(&mut self, user: u32, provider: Option<u16>) -> Option<u64> {
         let mut seq = self.latest.get(user as usize)?.checked_sub(1)?;
         while seq >= self.oldest {
-            let (index, _) = self.place(seq);
+            let (index, generation) = self.place(seq);
             let slot = &mut self.slots[index];
+            if slot.generation != generation {
+                break;
+            }
             let is_meant = provider.is_none_or(|provider| provider == slot.provider);
             if slot.state == State::Waiting && is_meant {
                 slot.state = State::Ended;
@@ -193,14 +225,33 @@ impl Inflight {
         None
     }
 
+    /// Whether a request of `user` waits. Also true where that is not known: when a slot since their
+    /// last request was reused although an older one of somebody still waits.
+    pub(crate) fn is_awaited(&self, user: u32) -> bool {
+        let mut next = self.latest.get(user as usize).copied().unwrap_or(0);
+        while next > self.oldest {
+            let seq = next - 1;
+            let (index, generation) = self.place(seq);
+            let slot = &self.slots[index];
+            if slot.generation != generation || slot.state == State::Waiting {
+                return true;
+            }
+            if slot.previous == 0 {
+                break;
+            }
+            next = next.saturating_sub(slot.previous.into());
+        }
+        false
+    }
+
     /// The next request that has waited for the timeout at `now`; it waits no longer.
     #[inline]
     pub(crate) fn expire(&mut self, now: u64) -> Option<u64> {
         while self.oldest < self.next {
             let seq = self.oldest;
-            let (index, _) = self.place(seq);
+            let (index, generation) = self.place(seq);
             let slot = &mut self.slots[index];
-            if slot.state != State::Waiting {
+            if slot.generation != generation || slot.state != State::Waiting {
                 self.oldest += 1;
             } else if slot.sent.saturating_add(self.timeout) <= now {
                 slot.state = State::TimedOut;
@@ -214,7 +265,8 @@ impl Inflight {
         None
     }
 
-    /// When [`expire`](Self::expire) may next find one, in nanoseconds since the start.
+    /// When [`expire`](Self::expire) may next find one, in nanoseconds since the start. To be called
+    /// after it: what has ended since makes the time earlier, never later.
     #[inline]
     pub(crate) fn expires_at(&self) -> Option<u64> {
         let (index, _) = self.place(self.oldest);
@@ -252,10 +304,10 @@ mod tests {
 
     #[test]
     fn capacity_covers_the_timeout() {
-        let inflight = Inflight::new(10_000.0, Duration::from_secs(10), 1);
+        let inflight = Inflight::open(10_000.0, Duration::from_secs(10), 1);
         assert_eq!(inflight.slots.len(), 131_072);
         assert_eq!(
-            Inflight::new(1.0, Duration::from_secs(1), 1).slots.len(),
+            Inflight::open(1.0, Duration::from_secs(1), 1).slots.len(),
             MIN_CAPACITY
         );
     }
@@ -311,6 +363,53 @@ mod tests {
     }
 
     #[test]
+    fn a_user_is_awaited_as_long_as_any_request_waits() {
+        let mut inflight = ring(8, 3);
+        assert!(!inflight.is_awaited(0) && !inflight.is_awaited(7));
+        let [first, _, third] = [0, 1, 0].map(|user| inflight.begin(user, 0, 0, 0));
+        assert!(inflight.is_awaited(0) && inflight.is_awaited(1) && !inflight.is_awaited(2));
+        inflight.end(third, 0);
+        assert!(inflight.is_awaited(0));
+        inflight.end(first, 0);
+        assert!(!inflight.is_awaited(0) && inflight.is_awaited(1));
+        while inflight.expire(TIMEOUT).is_some() {}
+        assert!(!inflight.is_awaited(1));
+    }
+
+    #[test]
+    fn in_a_closed_loop_one_that_waits_holds_nothing_up() {
+        let timeout = Duration::from_nanos(1_000_000);
+        let mut inflight = Inflight::closed(2, timeout, 2);
+        let lost = inflight.begin(0, 7, 0, 0);
+        let laps = 3 * inflight.slots.len() as u64;
+        let mut last = lost;
+        for now in 1..laps {
+            assert!(!inflight.is_full());
+            let seq = inflight.begin(1, 0, now, now);
+            assert!(seq > last, "numbers follow the order of sending");
+            assert!(inflight.is_full());
+            assert_eq!(inflight.expire(now), None);
+            assert_eq!(inflight.expires_at(), Some(1_000_000));
+            let verdict = inflight.end(seq, 1);
+            assert_eq!(
+                verdict,
+                Verdict::Awaited {
+                    planned: now,
+                    sent: now
+                }
+            );
+            last = seq;
+        }
+        // Whether the other user's slots tell the truth cannot be known while this one waits.
+        assert!(inflight.is_awaited(0));
+        assert_eq!(inflight.expire(1_000_000), Some(lost));
+        assert_eq!(inflight.expire(1_000_000), None);
+        assert!(!inflight.is_awaited(0) && !inflight.is_awaited(1));
+        assert_eq!(inflight.end(lost, 0), Verdict::Late);
+        assert_eq!((inflight.expire(u64::MAX), inflight.waiting()), (None, 0));
+    }
+
+    #[test]
     fn an_answer_without_an_id_ends_the_latest_request_that_it_can_mean() {
         let mut inflight = ring(8, 2);
         inflight.begin(0, 1, 0, 0);
@@ -333,15 +432,18 @@ mod tests {
         /// Whatever happens in whatever order, each request ends exactly once.
         #[test]
         fn every_request_ends_once(
+            window in prop::option::of(1u64..12),
             steps in prop::collection::vec((0u8..4, 0u64..40, 0u32..3), 1..400),
         ) {
-            let mut inflight = ring(16, 3);
+            let mut inflight = Inflight { window, ..ring(16, 3) };
+            let mut begun = 0;
             let (mut now, mut ended) = (0, std::collections::HashSet::new());
             for (what, number, user) in steps {
                 now += number * 5;
                 match what {
                     0 => if !inflight.is_full() {
                         inflight.begin(user, (number % 2) as u16, now, now);
+                        begun += 1;
                     },
                     1 => {
                         let seq = inflight.next().saturating_sub(number);
@@ -356,12 +458,13 @@ mod tests {
                         prop_assert!(ended.insert(seq));
                     },
                 }
-                prop_assert_eq!(inflight.next() - ended.len() as u64, inflight.waiting());
+                prop_assert_eq!(begun - ended.len() as u64, inflight.waiting());
+                prop_assert!(inflight.waiting() <= window.unwrap_or(16));
             }
             while let Some(seq) = inflight.expire(u64::MAX) {
                 prop_assert!(ended.insert(seq));
             }
-            prop_assert_eq!(inflight.next(), ended.len() as u64);
+            prop_assert_eq!(begun, ended.len() as u64);
         }
     }
 }

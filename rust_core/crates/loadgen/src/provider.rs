@@ -6,7 +6,7 @@ use std::time::Instant;
 use protocol::nats::encode::{encode_pub, msg_len};
 use reactor::{ConnId, Io};
 
-use crate::client::{Client, Workload, Writer};
+use crate::client::{Client, Loss, Workload, Writer};
 use crate::link::Message;
 use crate::payload::{self, Stream};
 use crate::rng::Rng;
@@ -49,21 +49,21 @@ impl Workload for Providers {
         self.first + member
     }
 
-    fn subject(number: u32) -> Subject {
-        Subject::provider(number)
+    fn subject(&self, member: u32) -> Subject {
+        Subject::provider(self.number(member))
     }
 
     fn handle_ready(&mut self, _: u32, _: ConnId) {}
 
-    fn handle_lost(&mut self, _: u32) -> bool {
-        true
+    fn handle_lost(&mut self, _: u32) -> Loss {
+        Loss::Repair
     }
 
     fn handle_slice(&mut self) {}
 
     #[inline]
     fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>) {
-        if message.subject != Subject::provider(self.number(member)).as_bytes() {
+        if message.subject != self.subject(member).as_bytes() {
             self.misrouted += 1;
             return;
         }

@@ -8,7 +8,8 @@ use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 /// The largest value in nanoseconds that a histogram tells apart: one hour.
 pub(crate) const HIGHEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
-const SECOND_NS: u64 = 1_000_000_000;
+/// Nanoseconds of a second.
+pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
 /// An empty histogram of nanoseconds: 1 to [`HIGHEST_NS`], three significant digits.
 pub(crate) fn histogram() -> Histogram<u64> {
@@ -53,6 +54,12 @@ impl Summary {
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns.min(HIGHEST_NS));
+        self.tally(ns);
+    }
+
+    /// Adds a value to the sums alone; the histogram gets it from elsewhere.
+    #[inline]
+    pub(crate) fn tally(&mut self, ns: u64) {
         self.count += 1;
         self.sum += u128::from(ns);
         self.sum_of_squares += u128::from(ns) * u128::from(ns);
@@ -60,11 +67,16 @@ impl Summary {
         self.max = self.max.max(ns);
     }
 
+    /// Adds values that were [tallied](Self::tally).
+    pub(crate) fn add_histogram(&mut self, histogram: &Histogram<u64>) {
+        self.histogram
+            .add(histogram)
+            .expect("all histograms have the same bounds");
+    }
+
     /// Adds the values of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
-        self.histogram
-            .add(&other.histogram)
-            .expect("all histograms have the same bounds");
+        self.add_histogram(&other.histogram);
         self.count += other.count;
         self.sum += other.sum;
         self.sum_of_squares += other.sum_of_squares;

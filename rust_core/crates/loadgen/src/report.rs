@@ -1,20 +1,21 @@
 //! The results of an engine as JSON, and the collector that puts a requestor's together.
 
-use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::mpsc::Receiver;
 
 use serde::Serialize;
 
-use crate::recorder::{self, Interval, Summary};
+use crate::intervals::{IntervalRow, Intervals};
+use crate::recorder::{self, Summary};
 use crate::requestor::{Report, Spares};
-use crate::run::{Counts, Totals};
+use crate::run::{Counts, Sweep, Totals};
 use crate::shared::Shared;
 
-const NS_PER_S: f64 = 1e9;
+/// Nanoseconds of a second.
+pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// A requestor's result; `connections` is those that are still there. Counts are of the measured
-/// phase but for `unmatched`, `disconnected`, `connect_failures`, `server_errors` and `warmup`.
+/// phase but for those of connections and churn, `unmatched`, `server_errors`, `sweep` and `warmup`.
 #[derive(Serialize)]
 struct RequestorResult<'a> {
     connect_s: f64,
@@ -31,13 +32,41 @@ struct RequestorResult<'a> {
     no_responders: u64,
     unmatched: u64,
     disconnected: u64,
+    /// Connections closed on purpose, of these established again, and attempts at that which failed.
+    churned: u64,
+    reconnected: u64,
+    reconnect_failures: u64,
     server_errors: u64,
     first_server_error: Option<&'a str>,
     max_send_lag_ns: u64,
+    /// `null` where none was asked for.
+    sweep: Option<SweepRow>,
     warmup: Warmup,
     latency: Moments,
     service: Moments,
     intervals: &'a [IntervalRow],
+}
+
+/// One request of each user; `duration_s` until the last of them had ended.
+#[derive(Serialize)]
+struct SweepRow {
+    sent: u64,
+    received: u64,
+    timed_out: u64,
+    errors: u64,
+    duration_s: f64,
+}
+
+impl From<&Sweep> for SweepRow {
+    fn from(sweep: &Sweep) -> Self {
+        Self {
+            sent: sweep.counts.sent,
+            received: sweep.counts.received,
+            timed_out: sweep.counts.timed_out,
+            errors: sweep.counts.errors,
+            duration_s: sweep.duration as f64 / NS_PER_S,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -50,7 +79,7 @@ struct Warmup {
 
 /// Exact figures in nanoseconds, and the histogram.
 #[derive(Serialize)]
-struct Moments {
+pub(crate) struct Moments {
     count: u64,
     sum_ns: u128,
     sum_sq_ns2: u128,
@@ -72,47 +101,19 @@ impl From<&Summary> for Moments {
     }
 }
 
-/// Times are relative to the start of the measured phase.
-#[derive(Serialize)]
-struct IntervalRow {
-    start_s: f64,
-    end_s: f64,
-    sent: u64,
-    received: u64,
-    hdr: String,
-}
-
-impl From<&Interval> for IntervalRow {
-    fn from(interval: &Interval) -> Self {
-        Self {
-            start_s: f64::from(interval.index),
-            end_s: interval.end as f64 / NS_PER_S,
-            sent: interval.sent,
-            received: interval.latency.len(),
-            hdr: recorder::encode(&interval.latency),
-        }
-    }
-}
-
 /// Adds up what the threads of a requestor report.
 pub(crate) struct Collector {
     threads: u32,
-    spares: Spares,
-    /// Intervals that some threads have reported, with how many.
-    open: BTreeMap<u32, (Interval, u32)>,
-    rows: Vec<IntervalRow>,
+    intervals: Intervals,
     totals: Option<Box<Totals>>,
     done: u32,
 }
 
 impl Collector {
     pub(crate) fn new(threads: u32, spares: Spares) -> Self {
-        let (open, rows) = (BTreeMap::new(), Vec::new());
         Self {
             threads,
-            spares,
-            open,
-            rows,
+            intervals: Intervals::new(threads, spares),
             totals: None,
             done: 0,
         }
@@ -127,43 +128,12 @@ impl Collector {
     ) {
         while let Ok(report) = reports.recv() {
             match report {
-                Report::Interval(interval) => self.add_interval(interval),
+                Report::Interval(interval) => self.intervals.add(interval),
                 Report::Done(totals) => self.add_totals(totals),
             }
             if self.done == self.threads {
                 result.get_or_init(|| self.encode_result(shared));
             }
-        }
-    }
-
-    fn add_interval(&mut self, interval: Interval) {
-        let index = interval.index;
-        let reported = match self.open.get_mut(&index) {
-            None => {
-                self.open.insert(index, (interval, 1));
-                1
-            }
-            Some((open, reported)) => {
-                open.end = open.end.max(interval.end);
-                open.sent += interval.sent;
-                open.latency
-                    .add(&interval.latency)
-                    .expect("all histograms have the same bounds");
-                self.spares.give(interval.latency);
-                *reported += 1;
-                *reported
-            }
-        };
-        if reported == self.threads {
-            self.close_interval(index);
-        }
-    }
-
-    /// Each thread reports its intervals in order, so they become complete in order, too.
-    fn close_interval(&mut self, index: u32) {
-        if let Some((interval, _)) = self.open.remove(&index) {
-            self.rows.push(IntervalRow::from(&interval));
-            self.spares.give(interval.latency);
         }
     }
 
@@ -174,10 +144,7 @@ impl Collector {
             Some(sum) => sum.add(&totals),
         }
         if self.done == self.threads {
-            // Some threads may have had nothing to report after the end of the schedule.
-            while let Some((index, _)) = self.open.first_key_value() {
-                self.close_interval(*index);
-            }
+            self.intervals.close();
         }
     }
 
@@ -217,19 +184,27 @@ impl Collector {
             no_responders,
             unmatched: totals.unmatched,
             disconnected: shared.total(|gauges| &gauges.disconnected),
+            churned: shared.total(|gauges| &gauges.churned),
+            reconnected: shared.total(|gauges| &gauges.reconnected),
+            reconnect_failures: shared.total(|gauges| &gauges.reconnect_failures),
             server_errors: shared.total(|gauges| &gauges.server_errors),
             first_server_error: shared.server_error(),
             max_send_lag_ns: totals.max_send_lag,
+            sweep: totals.sweep.as_ref().map(SweepRow::from),
             warmup,
             latency: Moments::from(&totals.latency),
             service: Moments::from(&totals.service),
-            intervals: &self.rows,
+            intervals: self.intervals.rows(),
         })
     }
 }
 
 impl Totals {
     fn add(&mut self, other: &Self) {
+        if let (Some(sweep), Some(other)) = (&mut self.sweep, &other.sweep) {
+            sweep.counts.add(&other.counts);
+            sweep.duration = sweep.duration.max(other.duration);
+        }
         self.warmup.add(&other.warmup);
         self.measured.add(&other.measured);
         self.unmatched += other.unmatched;
@@ -282,6 +257,10 @@ pub enum Phase {
     Connecting,
     /// All connections are ready.
     Connected,
+    /// Each user makes one request.
+    Sweep,
+    /// All of these have ended; the warm-up waits for its start.
+    Swept,
     /// Requests are sent that are not measured.
     Warmup,
     /// Requests are sent and measured.
@@ -294,7 +273,7 @@ pub enum Phase {
     Failed,
 }
 
-/// A requestor's progress. Counts include the warm-up; `mean_us` and `max_us` are of the replies of
+/// A requestor's progress. Counts include sweep and warm-up; `mean_us` and `max_us` are of the replies of
 /// the last full second.
 #[derive(Serialize)]
 struct RequestorProgress<'a> {
@@ -367,6 +346,7 @@ pub(crate) fn encode_provider_progress(
     })
 }
 
-fn encode(value: &impl Serialize) -> String {
+/// A plain struct as JSON.
+pub(crate) fn encode(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs serialise")
 }

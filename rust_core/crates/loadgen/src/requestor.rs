@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use protocol::nats::encode::{encode_pub, msg_len};
+use protocol::ws::close;
 use reactor::{ConnId, Io};
 
-use crate::client::{Client, Workload, Writer};
+use crate::churn::{Churn, next_connected};
+use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
 use crate::link::Message;
 use crate::payload::{self, Stream};
@@ -22,10 +24,10 @@ use crate::subject::Subject;
 /// Least time between two turns that only the plan begins, in nanoseconds. Requests due within it
 /// leave together: at tens of thousands a second, a timer for each would cost more than the requests.
 /// Latency runs from the planned time and so includes the wait.
-const PACING_NS: u64 = 100_000;
+pub(crate) const PACING_NS: u64 = 100_000;
 
 /// Requests sent in one turn at most, so that replies are read in time even when the engine is late.
-const SENDS_PER_TURN: u32 = 1024;
+pub(crate) const SENDS_PER_TURN: u32 = 1024;
 
 /// What a thread reports to the collector.
 #[derive(Debug)]
@@ -41,7 +43,7 @@ pub(crate) enum Report {
 pub(crate) struct Spares(Arc<Mutex<Vec<Histogram<u64>>>>);
 
 impl Spares {
-    fn take(&self) -> Histogram<u64> {
+    pub(crate) fn take(&self) -> Histogram<u64> {
         let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         spare.unwrap_or_else(recorder::histogram)
     }
@@ -71,6 +73,7 @@ pub(crate) struct Users {
     payload: Box<[u8]>,
     /// Chooses users and providers.
     choices: Rng,
+    churn: Churn,
     state: State,
     /// When the bytes that are being handed out were received, in nanoseconds since the start.
     received_at: u64,
@@ -94,6 +97,7 @@ impl Users {
             providers: (0..config.providers).map(Subject::provider).collect(),
             payload: vec![0; config.request_bytes].into_boxed_slice(),
             choices: Rng::new(config.seed.wrapping_add(u64::from(thread) << 32)),
+            churn: Churn::new(config, thread, users),
             state: State::Idle(Box::new(Run::new(config, thread, users))),
             received_at: 0,
             reports,
@@ -101,23 +105,34 @@ impl Users {
         }
     }
 
-    /// Sends one request that was due at `due`.
+    /// Sends one request that was due at `due`; false when nobody can.
     #[inline]
-    fn send(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, due: u64, now: u64) {
+    fn send(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, due: u64, now: u64) -> bool {
         let State::Running { run, .. } = &mut self.state else {
-            return;
+            return false;
         };
-        let user = self.choices.below(self.conns.len() as u32);
-        let provider = self.choices.below(self.providers.len() as u32);
-        let (Some(id), Some(to)) = (
-            self.conns.get(user as usize),
-            self.providers.get(provider as usize),
-        ) else {
-            return;
+        let providers = self.providers.len() as u32;
+        // Each user's turn comes once in a sweep, and nobody takes another one's.
+        let swept = run.sweep_user();
+        let (mut user, provider) = match swept {
+            Some(user) => (user, (self.first + user) % providers),
+            None => (
+                self.choices.below(self.conns.len() as u32),
+                self.choices.below(providers),
+            ),
         };
-        let Some(conn) = io.writer(*id) else {
+        let may_wait = run.is_closed_loop() && swept.is_none();
+        let is_gone = self.conns[user as usize] == ConnId::NONE;
+        if is_gone && (may_wait || (swept.is_none() && self.churn.is_absent(user))) {
+            user = next_connected(&self.conns, user).unwrap_or(user);
+        }
+        let to = &self.providers[provider as usize];
+        let Some(conn) = io.writer(self.conns[user as usize]) else {
+            if may_wait {
+                return false;
+            }
             run.refuse(due);
-            return;
+            return true;
         };
         let request = run.begin(user, provider as u16, due, now);
         payload::fill(&mut self.payload, Stream::Request, request);
@@ -130,6 +145,7 @@ impl Users {
             .append(&mut conn.output, keys, len, |out| {
                 encode_pub(out, to, reply, payload);
             });
+        true
     }
 
     /// Reports the intervals that are over at `now`. The collector always has room but for when it
@@ -170,6 +186,15 @@ impl Users {
     }
 }
 
+/// Ends a connection in good order.
+fn hang_up(io: &mut Io<Client<Users>>, keys: &mut Rng, id: ConnId) {
+    if let Some(conn) = io.writer(id) {
+        let (link, output) = (&mut conn.session.link, &mut conn.output);
+        link.close(output, keys, close::NORMAL);
+    }
+    io.close(id);
+}
+
 impl Workload for Users {
     const ANSWERS: bool = false;
 
@@ -177,19 +202,22 @@ impl Workload for Users {
         self.first + member
     }
 
-    fn subject(number: u32) -> Subject {
-        Subject::user(number)
+    fn subject(&self, member: u32) -> Subject {
+        Subject::user(self.number(member))
     }
 
     fn handle_ready(&mut self, member: u32, id: ConnId) {
-        if let Some(conn) = self.conns.get_mut(member as usize) {
-            *conn = id;
-        }
+        self.conns[member as usize] = id;
+        self.churn.handle_ready(member);
     }
 
-    fn handle_lost(&mut self, member: u32) -> bool {
-        self.handle_ready(member, ConnId::NONE);
-        matches!(self.state, State::Idle(_))
+    fn handle_lost(&mut self, member: u32) -> Loss {
+        self.conns[member as usize] = ConnId::NONE;
+        match self.state {
+            _ if self.churn.handle_lost(member) => Loss::Churn,
+            State::Idle(_) => Loss::Repair,
+            _ => Loss::Accept,
+        }
     }
 
     #[inline]
@@ -210,7 +238,11 @@ impl Workload for Users {
     fn handle_start(&mut self, at: Instant) {
         self.state = match std::mem::replace(&mut self.state, State::Done) {
             State::Idle(run) => State::Running { run, start: at },
-            other => other,
+            State::Running { mut run, start } => {
+                let start = if run.begin_warmup() { at } else { start };
+                State::Running { run, start }
+            }
+            State::Done => State::Done,
         };
     }
 
@@ -218,6 +250,7 @@ impl Workload for Users {
         let now = self.elapsed().unwrap_or(0);
         if let State::Running { run, .. } = &mut self.state {
             run.stop(now);
+            self.churn.stop(now);
         }
     }
 
@@ -239,17 +272,22 @@ impl Workload for Users {
             publish(&gauges.second_sum, second.sum);
             publish(&gauges.second_max, second.max);
         }
+        if !run.is_in_sweep() {
+            self.churn.poll_turns(now, &mut self.conns);
+            while let Some(id) = self.churn.poll_leaver(|user| run.is_awaited(user)) {
+                hang_up(io, keys, id);
+            }
+        }
         for _ in 0..SENDS_PER_TURN {
             let State::Running { run, .. } = &mut self.state else {
                 return;
             };
             let Some(due) = run.poll_due(now) else { break };
-            self.send(io, keys, due, now);
-            if io.is_spent() {
+            if !self.send(io, keys, due, now) || io.is_spent() {
                 break;
             }
         }
-        let State::Running { run, start } = &self.state else {
+        let State::Running { run, start } = &mut self.state else {
             return;
         };
         let counts = run.so_far();
@@ -258,11 +296,17 @@ impl Workload for Users {
         publish(&gauges.timed_out, counts.timed_out);
         publish(&gauges.errors, counts.errors);
         publish(&gauges.outstanding, run.outstanding());
-        publish(&gauges.sending, run.is_sending().into());
-        if run.is_over(now) {
+        publish(&gauges.sending, run.is_sending(now).into());
+        if run.poll_swept(now) {
+            publish(&gauges.swept, 1);
+        }
+        publish(&gauges.churned, self.churn.closed);
+        publish(&gauges.reconnected, self.churn.restored);
+        if run.is_over(now) && self.churn.is_over(now) {
             self.finish(now);
         } else {
-            let at = run.wakes_at().max(now + PACING_NS);
+            let turn = self.churn.wakes_at(now).unwrap_or(u64::MAX);
+            let at = run.wakes_at(now).min(turn).max(now + PACING_NS);
             io.wake_at(*start + Duration::from_nanos(at));
         }
     }

@@ -3,11 +3,16 @@
 //!
 //! Every request that was due ends as exactly one of received, timed out and error, whatever the
 //! server does, and however late the engine runs.
+//!
+//! A sweep, where there is one, comes first: one request of each user, all of which end before
+//! anything else begins. Numbers go on after it, so that its late replies are known for what they
+//! are; times begin anew.
 
 use hdrhistogram::Histogram;
 use protocol::nats::Headers;
 
-use crate::config::RequestorConfig;
+use crate::config::{Arrivals, RequestorConfig};
+use crate::crew::share;
 use crate::inflight::{Inflight, Verdict};
 use crate::link::Message;
 use crate::payload::{self, Stream};
@@ -63,9 +68,26 @@ pub(crate) struct Second {
     end: u64,
 }
 
+const FIRST_SECOND: Second = Second {
+    count: 0,
+    sum: 0,
+    max: 0,
+    end: SECOND_NS,
+};
+
+/// What became of a sweep.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sweep {
+    pub(crate) counts: Counts,
+    /// From its start until the last of its requests had ended; 0 where that was not awaited.
+    pub(crate) duration: u64,
+}
+
 /// Everything that a thread measured.
 #[derive(Debug)]
 pub(crate) struct Totals {
+    /// Absent where none was asked for.
+    pub(crate) sweep: Option<Sweep>,
     pub(crate) warmup: Counts,
     pub(crate) measured: Counts,
     /// Messages that are no reply to any request.
@@ -83,13 +105,21 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Run {
     schedule: Schedule,
+    /// What follows the sweep, until it does.
+    rest: Option<Schedule>,
     inflight: Inflight,
     recorder: Recorder,
+    has_sweep: bool,
+    sweep: Sweep,
     warmup: Counts,
     measured: Counts,
     unmatched: u64,
+    /// Number of the first request after the sweep; `u64::MAX` while that lasts.
+    first_warmup: u64,
     /// Number of the first measured request that was sent.
     first_measured: u64,
+    /// Requests due from this time on are measured.
+    measured_from: u64,
     max_send_lag: u64,
     last_sent: u64,
     second: Second,
@@ -100,36 +130,106 @@ pub(crate) struct Run {
 impl Run {
     /// The share of `users` of all users' requests, for thread `thread`.
     pub(crate) fn new(config: &RequestorConfig, thread: u32, users: u32) -> Self {
-        let rate = config.rate * f64::from(users) / f64::from(config.users);
-        let phase = f64::from(thread) / f64::from(config.threads);
         let begin = Duration::from_secs_f64(config.warmup_s);
         let end = begin + Duration::from_secs_f64(config.duration_s);
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let rng = Rng::new(config.seed ^ (u64::from(thread) << 32) ^ 1);
+        let end = nanoseconds(end);
         let timeout = Duration::from_secs_f64(config.timeout_s);
-        Self {
-            schedule: Schedule::new(config.arrivals, rate, phase, nanoseconds(end), rng),
-            inflight: Inflight::new(rate, timeout, users),
+        let rate = config.rate * f64::from(users) / f64::from(config.users);
+        let inflight = if config.outstanding > 0 {
+            let outstanding = share(config.outstanding, config.threads, thread).1;
+            Inflight::closed(outstanding, timeout, users)
+        } else {
+            Inflight::open(rate, timeout, users)
+        };
+        let schedule = |arrivals, end| {
+            if config.outstanding > 0 {
+                return Schedule::closed(end);
+            }
+            let phase = f64::from(thread) / f64::from(config.threads);
+            let rng = Rng::new(config.seed ^ (u64::from(thread) << 32) ^ 1);
+            Schedule::open(arrivals, rate, phase, end, rng)
+        };
+        let mut run = Self {
+            schedule: schedule(config.arrivals, end),
+            rest: None,
+            inflight,
             recorder: Recorder::new(nanoseconds(begin)),
+            has_sweep: config.sweep,
+            sweep: Sweep::default(),
             warmup: Counts::default(),
             measured: Counts::default(),
             unmatched: 0,
+            first_warmup: 0,
             first_measured: u64::MAX,
+            measured_from: nanoseconds(begin),
             max_send_lag: 0,
             last_sent: 0,
-            second: Second {
-                end: SECOND_NS,
-                ..Second::default()
-            },
+            second: FIRST_SECOND,
             reply_bytes: config.reply_bytes,
             thread: u64::from(thread),
+        };
+        if config.sweep {
+            let sweep = schedule(Arrivals::Uniform, u64::MAX).limited(users);
+            run.rest = Some(std::mem::replace(&mut run.schedule, sweep));
+            run.first_warmup = u64::MAX;
+            run.measured_from = u64::MAX;
         }
+        run
     }
 
-    /// The planned time of a request that is due at `now`, and that must be begun or refused next.
+    /// Whether the sweep has not been followed by anything yet.
+    #[inline]
+    pub(crate) fn is_in_sweep(&self) -> bool {
+        self.first_warmup == u64::MAX
+    }
+
+    /// Whose request the sweep is at, while there are any to come.
+    #[inline]
+    pub(crate) fn sweep_user(&self) -> Option<u32> {
+        // Each user so far has been counted once.
+        self.is_in_sweep().then_some(self.sweep.counts.sent as u32)
+    }
+
+    /// Whether all requests of the sweep have ended, which it says once.
+    #[inline]
+    pub(crate) fn poll_swept(&mut self, now: u64) -> bool {
+        if !self.is_in_sweep() || self.sweep.duration > 0 {
+            return false;
+        }
+        let is_swept = !self.is_sending(now) && self.outstanding() == 0;
+        if is_swept {
+            self.sweep.duration = now.max(1);
+        }
+        is_swept
+    }
+
+    /// Goes on to the warm-up once the sweep is over; times are since the new start from now on.
+    /// Whether it did.
+    pub(crate) fn begin_warmup(&mut self) -> bool {
+        let is_swept = self.sweep.duration > 0;
+        let Some(rest) = self.rest.take_if(|_| is_swept) else {
+            return false;
+        };
+        self.schedule = rest;
+        self.first_warmup = self.inflight.next();
+        self.measured_from = self.recorder.begin();
+        self.last_sent = 0;
+        self.second = FIRST_SECOND;
+        true
+    }
+
+    /// Whether requests have no planned times, so that whichever user can may send the next one.
+    #[inline]
+    pub(crate) fn is_closed_loop(&self) -> bool {
+        self.schedule.is_closed()
+    }
+
+    /// The planned time of a request that is due at `now`, and that must be begun or refused next; in
+    /// a closed loop `now`, and it may also be left.
     #[inline]
     pub(crate) fn poll_due(&mut self, now: u64) -> Option<u64> {
-        let due = self.schedule.peek()?;
+        let due = self.schedule.peek(now)?;
         if due > now || self.inflight.is_full() {
             return None;
         }
@@ -141,13 +241,13 @@ impl Run {
     /// opens with.
     #[inline]
     pub(crate) fn begin(&mut self, user: u32, provider: u16, due: u64, now: u64) -> u64 {
-        if due >= self.recorder.begin() {
+        if due >= self.measured_from {
             self.first_measured = self.first_measured.min(self.inflight.next());
             self.max_send_lag = self.max_send_lag.max(now.saturating_sub(due));
             self.recorder.record_sent();
             self.measured.sent += 1;
         } else {
-            self.warmup.sent += 1;
+            self.counts_before().sent += 1;
         }
         self.last_sent = now;
         self.thread << SEQ_BITS | self.inflight.begin(user, provider, due, now)
@@ -155,11 +255,11 @@ impl Run {
 
     /// Notes a request that was due at `due` and cannot be sent: its user has no connection.
     pub(crate) fn refuse(&mut self, due: u64) {
-        let is_measured = due >= self.recorder.begin();
+        let is_measured = due >= self.measured_from;
         let counts = if is_measured {
             &mut self.measured
         } else {
-            &mut self.warmup
+            self.counts_before()
         };
         counts.sent += 1;
         counts.errors += 1;
@@ -195,7 +295,7 @@ impl Run {
                     return;
                 }
                 counts.received += 1;
-                if planned >= self.recorder.begin() {
+                if planned >= self.measured_from {
                     self.recorder.record(planned, sent, now);
                 }
                 let latency = now.saturating_sub(planned);
@@ -239,6 +339,11 @@ impl Run {
         }
     }
 
+    /// See [`Inflight::is_awaited`].
+    pub(crate) fn is_awaited(&self, user: u32) -> bool {
+        self.inflight.is_awaited(user)
+    }
+
     /// See [`Recorder::poll_interval`].
     #[inline]
     pub(crate) fn poll_interval(
@@ -246,6 +351,9 @@ impl Run {
         now: u64,
         spare: impl FnOnce() -> Histogram<u64>,
     ) -> Option<Interval> {
+        if self.is_in_sweep() {
+            return None;
+        }
         self.recorder.poll_interval(now, spare)
     }
 
@@ -268,33 +376,38 @@ impl Run {
     /// Sends nothing from `now` on.
     pub(crate) fn stop(&mut self, now: u64) {
         self.schedule.stop(now);
+        self.rest = None;
     }
 
     /// Whether nothing is planned and nothing awaited any more at `now`.
     #[inline]
     pub(crate) fn is_over(&self, now: u64) -> bool {
-        now >= self.schedule.end() && !self.is_sending() && self.inflight.waiting() == 0
+        self.rest.is_none()
+            && now >= self.schedule.end()
+            && !self.is_sending(now)
+            && self.inflight.waiting() == 0
     }
 
-    /// When something is to be done next, if nothing arrives before.
+    /// When something is to be done next, as seen at `now` and if nothing arrives before.
     #[inline]
-    pub(crate) fn wakes_at(&self) -> u64 {
+    pub(crate) fn wakes_at(&self, now: u64) -> u64 {
         // While full, room comes only from what arrives or expires.
-        let due = self.schedule.peek().filter(|_| !self.inflight.is_full());
+        let due = self.schedule.peek(now).filter(|_| !self.inflight.is_full());
         let end = due
             .is_none()
             .then(|| self.schedule.end())
             .filter(|_| self.inflight.waiting() == 0);
-        [due, end, self.inflight.expires_at()]
+        let interval = (!self.is_in_sweep()).then(|| self.recorder.interval_end());
+        [due, end, interval, self.inflight.expires_at()]
             .into_iter()
             .flatten()
-            .fold(self.recorder.interval_end().min(self.second.end), u64::min)
+            .fold(self.second.end, u64::min)
     }
 
-    /// Whether there are requests to come.
+    /// Whether there are requests to come at `now`.
     #[inline]
-    pub(crate) fn is_sending(&self) -> bool {
-        self.schedule.peek().is_some()
+    pub(crate) fn is_sending(&self, now: u64) -> bool {
+        self.schedule.peek(now).is_some()
     }
 
     /// Requests that wait for their replies.
@@ -306,15 +419,18 @@ impl Run {
     pub(crate) fn so_far(&self) -> Counts {
         let mut counts = self.warmup;
         counts.add(&self.measured);
+        counts.add(&self.sweep.counts);
         counts
     }
 
     /// Closes the books at `now`: the totals, and the last interval.
     pub(crate) fn finish(self, now: u64) -> (Totals, Option<Interval>) {
         let end = self.schedule.end().max(self.last_sent);
-        let duration = end.saturating_sub(self.recorder.begin());
+        // A run that was stopped in its sweep measured nothing.
+        let duration = end.saturating_sub(self.measured_from);
         let (latency, service, last) = self.recorder.finish(now);
         let totals = Totals {
+            sweep: self.has_sweep.then_some(self.sweep),
             warmup: self.warmup,
             measured: self.measured,
             unmatched: self.unmatched,
@@ -330,6 +446,18 @@ impl Run {
     fn counts(&mut self, seq: u64) -> &mut Counts {
         if seq >= self.first_measured {
             &mut self.measured
+        } else if seq >= self.first_warmup {
+            &mut self.warmup
+        } else {
+            &mut self.sweep.counts
+        }
+    }
+
+    /// The counts of what is sent before anything is measured.
+    #[inline]
+    fn counts_before(&mut self) -> &mut Counts {
+        if self.is_in_sweep() {
+            &mut self.sweep.counts
         } else {
             &mut self.warmup
         }

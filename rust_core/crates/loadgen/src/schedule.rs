@@ -1,14 +1,27 @@
-//! When requests are due. The plan is fixed before anything is sent: however late the engine runs
-//! or the server answers, no request is moved or left out (an open loop).
+//! When requests are due.
+//!
+//! In an open loop the plan is fixed before anything is sent: however late the engine runs or the
+//! server answers, no request is moved or left out. A closed loop has no plan: a request is due as
+//! soon as there is room for it, which is when one before it has ended.
 
 use crate::config::Arrivals;
 use crate::rng::Rng;
 
 const NS_PER_S: f64 = 1e9;
 
-/// The times, in nanoseconds since the start, at which one thread's requests are due.
+/// When one thread's requests are due; times are nanoseconds since the start.
 #[derive(Debug)]
 pub(crate) struct Schedule {
+    /// Absent in a closed loop.
+    plan: Option<Plan>,
+    end: u64,
+    /// Requests that may still come.
+    left: u64,
+}
+
+/// Planned times without an end.
+#[derive(Debug)]
+struct Plan {
     arrivals: Arrivals,
     /// Mean time between two requests, in nanoseconds.
     gap: f64,
@@ -18,51 +31,93 @@ pub(crate) struct Schedule {
     elapsed: f64,
     count: u64,
     next: u64,
-    end: u64,
     rng: Rng,
 }
 
 impl Schedule {
     /// `rate` requests a second until `end` nanoseconds. The plan is shifted by `phase` mean gaps, so
     /// that threads with the same rate take turns.
-    pub(crate) fn new(arrivals: Arrivals, rate: f64, phase: f64, end: u64, rng: Rng) -> Self {
+    pub(crate) fn open(arrivals: Arrivals, rate: f64, phase: f64, end: u64, rng: Rng) -> Self {
+        Self {
+            plan: Some(Plan::new(arrivals, rate, phase, rng)),
+            end,
+            left: u64::MAX,
+        }
+    }
+
+    /// Requests whenever there is room for one, until `end` nanoseconds.
+    pub(crate) fn closed(end: u64) -> Self {
+        Self {
+            plan: None,
+            end,
+            left: u64::MAX,
+        }
+    }
+
+    /// The same, but with so many requests at most.
+    pub(crate) fn limited(self, requests: u32) -> Self {
+        Self {
+            left: requests.into(),
+            ..self
+        }
+    }
+
+    /// Whether there are no planned times.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.plan.is_none()
+    }
+
+    /// When the next request is due, room provided, as seen at `now`; `None` when there is none
+    /// before the end.
+    #[inline]
+    pub(crate) fn peek(&self, now: u64) -> Option<u64> {
+        let next = self.plan.as_ref().map_or(now, |plan| plan.next);
+        (next < self.end && self.left > 0).then_some(next)
+    }
+
+    /// Goes on to the request after the next.
+    #[inline]
+    pub(crate) fn advance(&mut self) {
+        self.left = self.left.saturating_sub(1);
+        if let Some(plan) = &mut self.plan {
+            plan.advance();
+        }
+    }
+
+    /// Ends the schedule at `now`; what was due before and has not been taken is dropped, too.
+    pub(crate) fn stop(&mut self, now: u64) {
+        self.end = self.end.min(now);
+        if let Some(plan) = &mut self.plan {
+            plan.next = u64::MAX;
+        }
+    }
+
+    /// When the schedule ends, in nanoseconds since the start.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+}
+
+impl Plan {
+    fn new(arrivals: Arrivals, rate: f64, phase: f64, rng: Rng) -> Self {
         let gap = NS_PER_S / rate;
-        let mut schedule = Self {
+        let mut plan = Self {
             arrivals,
             gap,
             offset: gap * phase,
             elapsed: 0.0,
             count: 0,
             next: 0,
-            end,
             rng,
         };
-        schedule.next = schedule.due();
-        schedule
+        plan.next = plan.due();
+        plan
     }
 
-    /// When the next request is due; `None` when there is none before the end.
     #[inline]
-    pub(crate) fn peek(&self) -> Option<u64> {
-        (self.next < self.end).then_some(self.next)
-    }
-
-    /// Goes on to the request after the next.
-    #[inline]
-    pub(crate) fn advance(&mut self) {
+    fn advance(&mut self) {
         self.count += 1;
         self.next = self.due();
-    }
-
-    /// Ends the plan at `now`; what was due before and has not been taken is dropped, too.
-    pub(crate) fn stop(&mut self, now: u64) {
-        self.end = self.end.min(now);
-        self.next = u64::MAX;
-    }
-
-    /// When the plan ends, in nanoseconds since the start.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
     }
 
     #[inline]
@@ -85,9 +140,9 @@ mod tests {
     use super::*;
 
     fn times(arrivals: Arrivals, rate: f64, phase: f64, end: u64) -> Vec<u64> {
-        let mut schedule = Schedule::new(arrivals, rate, phase, end, Rng::new(3));
+        let mut schedule = Schedule::open(arrivals, rate, phase, end, Rng::new(3));
         let mut times = Vec::new();
-        while let Some(due) = schedule.peek() {
+        while let Some(due) = schedule.peek(0) {
             times.push(due);
             schedule.advance();
         }
@@ -132,12 +187,36 @@ mod tests {
     #[test]
     fn a_stopped_schedule_plans_no_more() {
         let mut schedule =
-            Schedule::new(Arrivals::Uniform, 1000.0, 0.0, 1_000_000_000, Rng::new(1));
-        assert_eq!(schedule.peek(), Some(0));
+            Schedule::open(Arrivals::Uniform, 1000.0, 0.0, 1_000_000_000, Rng::new(1));
+        assert_eq!(schedule.peek(9), Some(0));
         schedule.stop(500_000);
-        assert_eq!(schedule.peek(), None);
+        assert_eq!(schedule.peek(9), None);
         assert_eq!(schedule.end(), 500_000);
         schedule.stop(900_000);
         assert_eq!(schedule.end(), 500_000);
+    }
+
+    #[test]
+    fn a_limited_schedule_has_no_more() {
+        let open = Schedule::open(Arrivals::Uniform, 10.0, 0.0, u64::MAX, Rng::new(1));
+        for mut schedule in [open.limited(3), Schedule::closed(u64::MAX).limited(3)] {
+            for _ in 0..3 {
+                assert!(schedule.peek(5).is_some());
+                schedule.advance();
+            }
+            assert_eq!(schedule.peek(5), None);
+        }
+    }
+
+    #[test]
+    fn a_closed_loop_is_always_due_until_its_end() {
+        let mut schedule = Schedule::closed(1_000);
+        for now in [0, 7, 7, 999] {
+            assert_eq!(schedule.peek(now), Some(now));
+            schedule.advance();
+        }
+        assert_eq!(schedule.peek(1_000), None);
+        schedule.stop(500);
+        assert_eq!((schedule.peek(499), schedule.peek(500)), (Some(499), None));
     }
 }

@@ -11,6 +11,12 @@ use std::time::Instant;
 pub(crate) struct Gauges {
     pub(crate) connect_failures: AtomicU64,
     pub(crate) disconnected: AtomicU64,
+    /// Connections that were closed to be established again.
+    pub(crate) churned: AtomicU64,
+    /// Of these, established again.
+    pub(crate) reconnected: AtomicU64,
+    /// Attempts that failed after all had been connected.
+    pub(crate) reconnect_failures: AtomicU64,
     pub(crate) server_errors: AtomicU64,
     pub(crate) sent: AtomicU64,
     pub(crate) received: AtomicU64,
@@ -19,6 +25,8 @@ pub(crate) struct Gauges {
     pub(crate) errors: AtomicU64,
     /// 1 while there are requests to come.
     pub(crate) sending: AtomicU64,
+    /// 1 once every request of the sweep has ended.
+    pub(crate) swept: AtomicU64,
     /// Messages that a provider cannot answer.
     pub(crate) unanswerable: AtomicU64,
     pub(crate) misrouted: AtomicU64,

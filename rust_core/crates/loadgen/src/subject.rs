@@ -1,9 +1,9 @@
-//! Subjects of the benchmark workload, written without allocating.
+//! Subjects of the workloads, written without allocating.
 
 /// Bytes of a prefix and of the longest number.
 const CAPACITY: usize = 3 + 10;
 
-/// A prefix and a number: `/c/17`, a user; `/s/3`, a provider.
+/// A prefix and a number: `/c/17`, a user; `/s/3`, a provider; `/b/0`, a broadcast.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Subject {
     bytes: [u8; CAPACITY],
@@ -21,6 +21,17 @@ impl Subject {
     #[inline]
     pub(crate) fn provider(number: u32) -> Self {
         Self::new(*b"/s/", number)
+    }
+
+    /// `/b/S`, a subject that messages are broadcast on.
+    #[inline]
+    pub(crate) fn broadcast(number: u32) -> Self {
+        Self::new(*b"/b/", number)
+    }
+
+    /// `/p/K`, the subject of publisher K, on which nothing is ever published.
+    pub(crate) fn publisher(number: u32) -> Self {
+        Self::new(*b"/p/", number)
     }
 
     /// Filled from the end, so that the digits need not be counted first.

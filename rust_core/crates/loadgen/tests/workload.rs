@@ -2,158 +2,19 @@
 //! does not: every request is accounted for either way.
 #![allow(clippy::unwrap_used)]
 
+mod common;
 mod server;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-use hdrhistogram::serialization::Deserializer;
+use common::{
+    PATIENCE, assert_accounted, assert_clean, count, provider, requestor, result, run, transport,
+    wait_for,
+};
 use serde_json::Value;
 use server::{Done, Faults, Server};
-use subjectbus_loadgen::{
-    EngineError, Phase, Provider, ProviderConfig, Requestor, RequestorConfig,
-};
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn transport(is_ws: bool) -> &'static str {
-    if is_ws { "ws" } else { "tcp" }
-}
-
-fn requestor(is_ws: bool, address: SocketAddr, more: &str) -> Requestor {
-    let json = format!(
-        r#"{{"transport":"{}","address":"{address}","users":200,"providers":4,"rate":2000,
-        "duration_s":1,"timeout_s":5{more}}}"#,
-        transport(is_ws)
-    );
-    Requestor::new(RequestorConfig::from_json(&json).unwrap())
-}
-
-fn provider(is_ws: bool, address: SocketAddr, more: &str) -> Provider {
-    let json = format!(
-        r#"{{"transport":"{}","address":"{address}","providers":4{more}}}"#,
-        transport(is_ws)
-    );
-    Provider::new(ProviderConfig::from_json(&json).unwrap())
-}
-
-/// Polls `progress` until the phase is `wanted`; returns the last snapshot.
-fn wait_for(wanted: &str, progress: impl Fn() -> String) -> Value {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let snapshot: Value = serde_json::from_str(&progress()).unwrap();
-        if snapshot["phase"] == wanted {
-            return snapshot;
-        }
-        assert_ne!(snapshot["phase"], "failed", "{snapshot}");
-        assert!(Instant::now() < deadline, "{snapshot}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn result(requestor: &Requestor) -> Value {
-    wait_for("done", || requestor.progress());
-    serde_json::from_str(&requestor.result().unwrap()).unwrap()
-}
-
-/// Runs both engines against `server` to the end.
-fn run(server: &Server, is_ws: bool, requestor_more: &str, provider_more: &str) -> (Value, Value) {
-    let provider = provider(is_ws, server.address, provider_more);
-    provider.connect().unwrap();
-    wait_for("connected", || provider.progress());
-    let requestor = requestor(is_ws, server.address, requestor_more);
-    requestor.connect().unwrap();
-    wait_for("connected", || requestor.progress());
-    requestor.start().unwrap();
-    let requested = result(&requestor);
-    provider.stop().unwrap();
-    wait_for("done", || provider.progress());
-    let provided = serde_json::from_str(&provider.result().unwrap()).unwrap();
-    requestor.close();
-    provider.close();
-    assert_accounted(&requested);
-    (requested, provided)
-}
-
-fn count(value: &Value, key: &str) -> u64 {
-    value[key]
-        .as_u64()
-        .unwrap_or_else(|| panic!("{key}: {value}"))
-}
-
-fn decode(text: &Value) -> Histogram<u64> {
-    use base64::Engine as _;
-    let text = text.as_str().unwrap();
-    assert!(text.starts_with("HISTF"));
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(text)
-        .unwrap();
-    Deserializer::new()
-        .deserialize(&mut bytes.as_slice())
-        .unwrap()
-}
-
-/// The identities that hold whatever happened.
-fn assert_accounted(result: &Value) {
-    for counts in [result, &result["warmup"]] {
-        let ended = ["received", "timed_out", "errors"].map(|key| count(counts, key));
-        assert_eq!(count(counts, "sent"), ended.iter().sum::<u64>(), "{counts}");
-    }
-    let received = count(result, "received");
-    for moments in ["latency", "service"].map(|key| &result[key]) {
-        let (count, sum, squares) = (
-            count(moments, "count"),
-            u128::from(count(moments, "sum_ns")),
-            moments["sum_sq_ns2"].to_string().parse::<f64>().unwrap(),
-        );
-        let histogram = decode(&moments["hdr"]);
-        assert_eq!((count, histogram.len()), (received, received));
-        if count > 0 {
-            let mean = sum as f64 / count as f64;
-            assert!((histogram.mean() / mean - 1.0).abs() < 0.001);
-            assert!(squares >= mean * mean * count as f64 * 0.999_999);
-            let (min, max) = (moments["min_ns"].as_u64(), moments["max_ns"].as_u64());
-            assert!(histogram.equivalent(histogram.max(), max.unwrap()));
-            assert!(histogram.equivalent(histogram.min(), min.unwrap()));
-        }
-    }
-    let intervals = result["intervals"].as_array().unwrap();
-    let total = |key| intervals.iter().map(|row| count(row, key)).sum::<u64>();
-    assert_eq!(
-        (total("sent"), total("received")),
-        (count(result, "sent"), received)
-    );
-    let mut merged = decode(&result["latency"]["hdr"]);
-    merged.reset();
-    for (n, row) in intervals.iter().enumerate() {
-        assert_eq!(row["start_s"].as_f64(), Some(n as f64));
-        assert!(row["end_s"].as_f64().unwrap() <= n as f64 + 1.0);
-        merged.add(decode(&row["hdr"])).unwrap();
-    }
-    assert_eq!(merged, decode(&result["latency"]["hdr"]));
-}
-
-/// All counts that should be zero in a run without faults, but for those in `except`.
-fn assert_clean(result: &Value, except: &[&str]) {
-    for key in [
-        "connect_failures",
-        "timed_out",
-        "errors",
-        "duplicates",
-        "late",
-        "corrupt",
-        "no_responders",
-        "unmatched",
-        "disconnected",
-        "server_errors",
-    ] {
-        assert!(
-            except.contains(&key) || count(result, key) == 0,
-            "{key}: {result}"
-        );
-    }
-}
+use subjectbus_loadgen::{EngineError, Phase, Provider, ProviderConfig, Requestor};
 
 #[test]
 fn every_request_is_answered_over_tcp_and_websocket() {
@@ -168,7 +29,11 @@ fn every_request_is_answered_over_tcp_and_websocket() {
         );
         assert_eq!(count(&result["warmup"], "received"), 1000);
         assert_eq!(count(&result, "connections"), 200);
-        assert_eq!(result["duration_s"], 1.5);
+        // Longer where the machine kept the last request from leaving in time.
+        assert!(
+            (1.5..2.5).contains(&result["duration_s"].as_f64().unwrap()),
+            "{result}"
+        );
         assert_eq!(result["intervals"].as_array().unwrap().len(), 2);
         assert_eq!(
             (count(&provided, "received"), count(&provided, "sent")),
@@ -339,7 +204,7 @@ fn refused_connections_are_tried_again() {
         let server = Server::start(
             is_ws,
             Faults {
-                refuse_first: 25,
+                refused: 0..25,
                 ..Faults::default()
             },
         );
@@ -531,7 +396,11 @@ fn calls_out_of_order_are_refused() {
 
 #[test]
 fn too_few_descriptors_are_named() {
-    let requestor = requestor(false, ([127, 0, 0, 1], 1).into(), r#","users":15999999"#);
+    let requestor = requestor(
+        false,
+        ([127, 0, 0, 1], 1).into(),
+        r#","users":15999999,"driver":"epoll""#,
+    );
     match requestor.connect() {
         Err(EngineError::Descriptors { needed, allowed }) => {
             assert_eq!(needed, 15_999_999 + 32);

@@ -49,6 +49,11 @@ impl Broker {
         Ok(addresses)
     }
 
+    fn driver(&self) -> PyResult<(String, Option<String>)> {
+        let (kind, fallback) = self.running()?.driver();
+        Ok((kind.to_string(), fallback.map(str::to_owned)))
+    }
+
     fn drain(&self) -> PyResult<()> {
         self.running()?.drain();
         Ok(())
@@ -91,7 +96,19 @@ fn default_broker_config() -> String {
     Config::default().to_json()
 }
 
+/// The backend that a driver's name stands for here, and why it is not the best one.
+#[pyfunction]
+fn resolve_driver(name: String) -> PyResult<(String, Option<String>)> {
+    let config = Config {
+        driver: name,
+        ..Config::default()
+    };
+    let (kind, fallback) = config.resolve_driver().map_err(value_error)?;
+    Ok((kind.to_string(), fallback))
+}
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Broker>()?;
-    module.add_function(wrap_pyfunction!(default_broker_config, module)?)
+    module.add_function(wrap_pyfunction!(default_broker_config, module)?)?;
+    module.add_function(wrap_pyfunction!(resolve_driver, module)?)
 }

@@ -26,6 +26,7 @@ pub mod mailbox;
 pub mod output;
 pub mod shard;
 pub mod slab;
+mod socket;
 pub mod timer;
 
 pub use driver::io::{Conn, Io};

@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::sockopt;
+
+use crate::socket::{self, Mode};
 
 /// Connections that may wait to be accepted; the kernel caps it at net.core.somaxconn.
 const BACKLOG: i32 = 65_535;
@@ -51,7 +53,7 @@ impl Reservation {
     }
 
     fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = open(address)?;
+        let socket = socket::open(address, Mode::NonBlocking)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         rustix::net::bind(&socket, &address)?;
         sockopt::set_socket_reuseport(&socket, true)?;
@@ -70,9 +72,9 @@ impl Reservation {
 }
 
 /// Opens one shard's listening socket on an address reserved by its process.
-pub(crate) fn listen(address: SocketAddr) -> Result<OwnedFd, ListenError> {
+pub(crate) fn listen(address: SocketAddr, mode: Mode) -> Result<OwnedFd, ListenError> {
     let open_listener = || -> io::Result<OwnedFd> {
-        let socket = open(address)?;
+        let socket = socket::open(address, mode)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, true)?;
         // Accepted sockets inherit it.
@@ -82,17 +84,6 @@ pub(crate) fn listen(address: SocketAddr) -> Result<OwnedFd, ListenError> {
         Ok(socket)
     };
     open_listener().map_err(|source| ListenError { address, source })
-}
-
-/// A non-blocking TCP socket of `address`'s family.
-pub(crate) fn open(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let family = if address.is_ipv4() {
-        AddressFamily::INET
-    } else {
-        AddressFamily::INET6
-    };
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
 #[cfg(test)]
@@ -108,8 +99,8 @@ mod tests {
         let reservation = Reservation::new(loopback()).expect("reserve");
         let address = reservation.address();
         assert_ne!(address.port(), 0);
-        let first = listen(address).expect("first shard");
-        let _second = listen(address).expect("second shard");
+        let first = listen(address, Mode::NonBlocking).expect("first shard");
+        let _second = listen(address, Mode::NonBlocking).expect("second shard");
         drop(reservation);
         let taken = Reservation::new(address).err().expect("taken");
         assert_eq!(taken.source.kind(), io::ErrorKind::AddrInUse);

@@ -9,14 +9,15 @@ pub const CHUNK: usize = 64 * 1024;
 /// Buffers that grew beyond this many bytes are freed rather than pooled.
 const POOLED_CAPACITY: usize = CHUNK;
 
-/// Buffers kept for reuse by one shard.
-const POOLED_BUFFERS: usize = 1024;
+/// Bytes of buffers kept for reuse by one shard: enough for a turn's fan-out.
+const POOLED_BYTES: usize = 8 << 20;
 
-const FRESH_CAPACITY: usize = 1024;
+const FRESH_CAPACITY: usize = 512;
 
-struct Chunk {
-    bytes: Vec<u8>,
-    items: u32,
+/// Consecutive bytes of an output.
+pub(crate) struct Chunk {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) items: u32,
 }
 
 #[derive(Default)]
@@ -172,6 +173,36 @@ impl Output {
         items
     }
 
+    /// Takes out the oldest chunk and how many of its bytes have been sent; `None` when nothing
+    /// waits. Its buffer does not move, and is for the caller to give to the pool or to
+    /// [`restore`](Self::restore).
+    pub(crate) fn take_front(&mut self) -> Option<(Chunk, u32)> {
+        let chunk = match &mut self.backlog {
+            None if self.tail.is_empty() => return None,
+            None => Chunk {
+                bytes: std::mem::take(&mut self.tail),
+                items: std::mem::take(&mut self.tail_items),
+            },
+            Some(backlog) => {
+                let chunk = backlog.chunks.pop_front()?;
+                backlog.bytes -= chunk.bytes.len();
+                if backlog.chunks.is_empty() {
+                    self.backlog = None;
+                }
+                chunk
+            }
+        };
+        Some((chunk, std::mem::take(&mut self.sent)))
+    }
+
+    /// Puts back what [`take_front`](Self::take_front) gave, of which `sent` bytes are sent.
+    pub(crate) fn restore(&mut self, chunk: Chunk, sent: u32) {
+        let backlog = self.backlog.get_or_insert_default();
+        backlog.bytes += chunk.bytes.len();
+        backlog.chunks.push_front(chunk);
+        self.sent = sent;
+    }
+
     /// Makes the tail ready for appending, from the pool where it owns nothing.
     #[inline]
     pub(crate) fn prepare(&mut self, pool: &mut Pool) {
@@ -198,20 +229,27 @@ impl Output {
 #[derive(Default)]
 pub(crate) struct Pool {
     buffers: Vec<Vec<u8>>,
+    /// Their capacity in all.
+    bytes: usize,
 }
 
 impl Pool {
     #[inline]
     fn take(&mut self) -> Vec<u8> {
-        self.buffers
-            .pop()
-            .unwrap_or_else(|| Vec::with_capacity(FRESH_CAPACITY))
+        match self.buffers.pop() {
+            Some(buffer) => {
+                self.bytes -= buffer.capacity();
+                buffer
+            }
+            None => Vec::with_capacity(FRESH_CAPACITY),
+        }
     }
 
     #[inline]
-    fn give(&mut self, mut buffer: Vec<u8>) {
+    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let poolable = (1..=POOLED_CAPACITY).contains(&buffer.capacity());
-        if poolable && self.buffers.len() < POOLED_BUFFERS {
+        if poolable && self.bytes < POOLED_BYTES {
+            self.bytes += buffer.capacity();
             buffer.clear();
             self.buffers.push(buffer);
         }
@@ -256,6 +294,24 @@ mod tests {
         assert_eq!(taken, b"abcdefghi");
         assert!(output.is_empty());
         assert_eq!(output.len(), 0);
+    }
+
+    #[test]
+    fn a_chunk_that_was_taken_out_can_be_put_back() {
+        let (mut output, mut pool) = (Output::default(), Pool::default());
+        appended(&mut output, &mut pool, b"abc");
+        let (chunk, sent) = output.take_front().expect("a chunk");
+        assert_eq!((chunk.bytes.as_slice(), sent), (&b"abc"[..], 0));
+        assert!(output.is_empty() && output.take_front().is_none());
+        appended(&mut output, &mut pool, b"defg");
+        output.restore(chunk, 2);
+        assert_eq!((output.len(), output.items()), (5, 2));
+        let waiting: Vec<u8> = output.chunks().flatten().copied().collect();
+        assert_eq!(waiting, b"cdefg");
+        assert_eq!(output.take_front().expect("a chunk").1, 2);
+        assert_eq!(output.len(), 4);
+        assert_eq!(output.take_front().expect("a chunk").0.bytes, b"defg");
+        assert_eq!((output.len(), output.items()), (0, 0));
     }
 
     #[test]

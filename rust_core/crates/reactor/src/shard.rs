@@ -3,13 +3,16 @@
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd;
 
 use crate::driver::epoll::Epoll;
 use crate::driver::io::Io;
+use crate::driver::uring::Uring;
 use crate::driver::{Driver, DriverKind, Handler};
 use crate::fdtable;
 use crate::listener::listen;
 use crate::mailbox::Mailboxes;
+use crate::socket::Mode;
 
 /// Lets the calling thread's waits end when they are asked to, rather than up to 50 us later as
 /// the kernel's default slack allows; see PR_SET_TIMERSLACK in prctl(2). For threads that pace.
@@ -29,8 +32,10 @@ pub struct ShardSpec<M> {
     pub mailboxes: Mailboxes<M>,
     /// Addresses to listen on, reserved by the process; may be empty.
     pub listeners: Vec<SocketAddr>,
-    /// The backend.
+    /// The backend, [resolved](DriverKind::resolve).
     pub driver: DriverKind,
+    /// Connections that it must have room for, where it has file tables of its own (io_uring).
+    pub connections: usize,
     /// Whether the thread gets a descriptor table of its own; see [`fdtable`].
     pub own_table: bool,
     /// What may be spent in one turn before everything is written; see [`Io::spend`]. Bytes.
@@ -40,7 +45,21 @@ pub struct ShardSpec<M> {
 /// A shard that is ready to run, in the thread that built it.
 pub struct Shard<H: Handler> {
     io: Io<H>,
-    driver: Epoll,
+    driver: Backend,
+}
+
+enum Backend {
+    Epoll(Epoll),
+    Uring(Box<Uring>),
+}
+
+impl Backend {
+    fn of<H: Handler>(&mut self) -> &mut dyn Driver<H> {
+        match self {
+            Self::Epoll(epoll) => epoll,
+            Self::Uring(uring) => uring.as_mut(),
+        }
+    }
 }
 
 impl<H: Handler> Shard<H> {
@@ -55,16 +74,24 @@ impl<H: Handler> Shard<H> {
         if spec.own_table {
             fdtable::isolate(&spec.mailboxes.descriptors())?;
         }
+        let mode = match spec.driver {
+            DriverKind::Uring => Mode::Blocking,
+            DriverKind::Auto | DriverKind::Epoll => Mode::NonBlocking,
+        };
         let listeners = spec
             .listeners
             .iter()
             .map(|address| {
-                listen(*address).map_err(|error| io::Error::new(error.source.kind(), error))
+                listen(*address, mode).map_err(|error| io::Error::new(error.source.kind(), error))
             })
             .collect::<io::Result<Vec<_>>>()?;
         let wake = spec.mailboxes.wake_descriptor(spec.index);
         let driver = match spec.driver {
-            DriverKind::Auto | DriverKind::Epoll => Epoll::new(listeners, wake)?,
+            DriverKind::Uring => {
+                let uring = Uring::new(listeners, wake.as_raw_fd(), spec.connections)?;
+                Backend::Uring(Box::new(uring))
+            }
+            DriverKind::Auto | DriverKind::Epoll => Backend::Epoll(Epoll::new(listeners, wake)?),
         };
         Ok(Self {
             io: Io::new(spec.index, spec.mailboxes, spec.turn_budget),
@@ -84,9 +111,9 @@ impl<H: Handler> Shard<H> {
     pub fn run(mut self, handler: &mut H) -> io::Result<()> {
         let mut outcome = Ok(());
         while !self.io.stopping && outcome.is_ok() {
-            outcome = self.driver.turn(&mut self.io, handler);
+            outcome = self.driver.of().turn(&mut self.io, handler);
         }
-        self.driver.shut_down(&mut self.io, handler);
+        self.driver.of().shut_down(&mut self.io, handler);
         self.io.post_mail(handler);
         self.io.return_mail(handler);
         handler.on_written(&mut self.io);

@@ -131,6 +131,36 @@ impl<T> Slab<T> {
         entry.value.as_mut()
     }
 
+    /// The id of what is stored in a slot now, where `generation` are the low bits of its
+    /// generation that `mask` covers.
+    #[inline]
+    pub(crate) fn id_at(&self, slot: u32, generation: u32, mask: u32) -> Option<ConnId> {
+        let entry = self
+            .chunks
+            .get(slot as usize / CHUNK)?
+            .get(slot as usize % CHUNK)?;
+        let is_same = entry.value.is_some() && entry.generation & mask == generation;
+        is_same.then_some(ConnId {
+            slot,
+            generation: entry.generation,
+        })
+    }
+
+    /// Begins to fetch a slot into the cache that will be looked at soon: with a million connections
+    /// none of them is there.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(chunk) = self.chunks.get(slot as usize / CHUNK) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let entry = (&raw const chunk[slot as usize % CHUNK]).cast::<i8>();
+            for line in (0..size_of::<Slot<T>>()).step_by(64) {
+                // SAFETY: a prefetch reads nothing, and the address lies within the slot.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.add(line)) };
+            }
+        }
+    }
+
     /// Ids of everything stored, in slot order.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
         self.chunks
@@ -206,6 +236,19 @@ mod tests {
         let again: Vec<_> = (0..100).map(|n| slab.insert(n).slot()).collect();
         assert!(again.iter().all(|slot| (100..200).contains(slot)));
         assert_eq!(slab.ids().count(), 1000);
+    }
+
+    #[test]
+    fn an_id_is_found_by_a_part_of_its_generation() {
+        let mut slab = Slab::default();
+        let first = slab.insert(());
+        assert_eq!(slab.id_at(first.slot(), 0, 0xff), Some(first));
+        slab.remove(first);
+        assert_eq!(slab.id_at(first.slot(), 0, 0xff), None);
+        let second = slab.insert(());
+        assert_eq!(slab.id_at(second.slot(), 0, 0xff), None);
+        assert_eq!(slab.id_at(second.slot(), 1, 0xff), Some(second));
+        assert_eq!(slab.id_at(u32::MAX, 0, 0xff), None);
     }
 
     #[test]

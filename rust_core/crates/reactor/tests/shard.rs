@@ -143,7 +143,12 @@ struct Running {
 }
 
 impl Running {
-    fn start(shards: usize) -> Self {
+    fn start(driver: DriverKind, shards: usize) -> Self {
+        Self::with_room(driver, shards, 100)
+    }
+
+    /// A ring has one slot for each of `connections`.
+    fn with_room(driver: DriverKind, shards: usize, connections: usize) -> Self {
         let reservation = Reservation::new(SocketAddr::from(([127, 0, 0, 1], 0))).expect("port");
         let mailboxes = MailboxesBuilder::build(shards).expect("mailboxes");
         let (tell, told) = sync_channel(64 * 1024);
@@ -154,8 +159,9 @@ impl Running {
                     index,
                     mailboxes: mailboxes.clone(),
                     listeners: vec![reservation.address()],
-                    driver: DriverKind::Epoll,
-                    own_table: true,
+                    driver,
+                    connections,
+                    own_table: driver == DriverKind::Epoll,
                     turn_budget: 1 << 20,
                 };
                 let (told, ready) = (tell.clone(), ready.clone());
@@ -198,9 +204,52 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn echoes_and_tells_the_peers_end() {
-    let running = Running::start(1);
+/// Whether the kernel permits this backend here; where it does not, nothing can be tested.
+fn is_permitted(driver: DriverKind) -> bool {
+    match driver.resolve() {
+        Ok(_) => true,
+        Err(error) => {
+            eprintln!("not tested, the kernel permits no {driver}: {error}");
+            false
+        }
+    }
+}
+
+/// Every test runs on every backend.
+macro_rules! on_every_driver {
+    ($($test:ident)*) => {
+        mod epoll {
+            $(#[test]
+            fn $test() {
+                super::$test(super::DriverKind::Epoll);
+            })*
+        }
+        mod uring {
+            $(#[test]
+            fn $test() {
+                if super::is_permitted(super::DriverKind::Uring) {
+                    super::$test(super::DriverKind::Uring);
+                }
+            })*
+        }
+    };
+}
+
+on_every_driver! {
+    echoes_and_tells_the_peers_end
+    the_last_bytes_of_a_half_closed_peer_are_answered
+    close_sends_what_is_pending_although_the_peer_still_sends
+    a_peer_that_never_reads_blocks_only_itself
+    abort_tells_how_much_was_not_sent
+    timers_fire_and_a_paused_connection_keeps_its_bytes
+    what_arrived_before_a_pause_took_effect_is_handed_out_after_it
+    connects_from_the_given_address_and_tells_refusals
+    mail_goes_round_the_shards_and_none_is_lost_at_the_end
+    stopping_closes_connections_and_listeners
+}
+
+fn echoes_and_tells_the_peers_end(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let mut stream = running.connect();
     stream.write_all(b"abc~").expect("write");
     let mut answer = [0; 5];
@@ -211,9 +260,8 @@ fn echoes_and_tells_the_peers_end() {
     running.expect(&Told::Closed(Closed::Peer, 0));
 }
 
-#[test]
-fn the_last_bytes_of_a_half_closed_peer_are_answered() {
-    let running = Running::start(1);
+fn the_last_bytes_of_a_half_closed_peer_are_answered(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let mut stream = running.connect();
     stream.write_all(b"bye").expect("write");
     stream.shutdown(Shutdown::Write).expect("shutdown");
@@ -222,9 +270,8 @@ fn the_last_bytes_of_a_half_closed_peer_are_answered() {
     assert_eq!(answer, b"bye");
 }
 
-#[test]
-fn close_sends_what_is_pending_although_the_peer_still_sends() {
-    let running = Running::start(1);
+fn close_sends_what_is_pending_although_the_peer_still_sends(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let mut stream = running.connect();
     stream.write_all(b"Quit").expect("write");
     running.expect(&Told::Received(4));
@@ -237,9 +284,8 @@ fn close_sends_what_is_pending_although_the_peer_still_sends() {
     running.expect(&Told::Closed(Closed::Local, 0));
 }
 
-#[test]
-fn a_peer_that_never_reads_blocks_only_itself() {
-    let running = Running::start(1);
+fn a_peer_that_never_reads_blocks_only_itself(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let mut stuck = running.connect();
     stuck.write_all(b"Big").expect("write");
     running.expect(&Told::Received(3));
@@ -256,9 +302,8 @@ fn a_peer_that_never_reads_blocks_only_itself() {
     running.expect(&Told::Received(1));
 }
 
-#[test]
-fn abort_tells_how_much_was_not_sent() {
-    let running = Running::start(1);
+fn abort_tells_how_much_was_not_sent(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let mut stuck = running.connect();
     stuck.write_all(b"Big").expect("write");
     running.expect(&Told::Received(3));
@@ -271,9 +316,8 @@ fn abort_tells_how_much_was_not_sent() {
     }
 }
 
-#[test]
-fn timers_fire_and_a_paused_connection_keeps_its_bytes() {
-    let running = Running::start(1);
+fn timers_fire_and_a_paused_connection_keeps_its_bytes(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let mut stream = running.connect();
     stream.write_all(b"T").expect("write");
     running.expect(&Told::Received(1));
@@ -291,9 +335,28 @@ fn timers_fire_and_a_paused_connection_keeps_its_bytes() {
     assert_eq!(&answer, b"tkept");
 }
 
-#[test]
-fn connects_from_the_given_address_and_tells_refusals() {
-    let running = Running::start(1);
+fn what_arrived_before_a_pause_took_effect_is_handed_out_after_it(driver: DriverKind) {
+    let running = Running::start(driver, 1);
+    let stream = running.connect();
+    let mut bytes = vec![b'k'; 300_000];
+    bytes[0] = b'P';
+    let writer = std::thread::spawn({
+        let mut stream = stream.try_clone().expect("clone");
+        move || stream.write_all(&bytes).expect("write")
+    });
+    let mut received = 0;
+    while received < 300_000 {
+        match running.told.recv_timeout(PATIENCE).expect("told") {
+            Told::Received(count) => received += count,
+            Told::Timer(8) | Told::Blocked => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    writer.join().expect("written");
+}
+
+fn connects_from_the_given_address_and_tells_refusals(driver: DriverKind) {
+    let running = Running::start(driver, 1);
     let peer = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
     let address = peer.local_addr().expect("address");
     running.mailboxes.post(0, Mail::Connect(address));
@@ -314,9 +377,8 @@ fn connects_from_the_given_address_and_tells_refusals() {
     }
 }
 
-#[test]
-fn mail_goes_round_the_shards_and_none_is_lost_at_the_end() {
-    let running = Running::start(3);
+fn mail_goes_round_the_shards_and_none_is_lost_at_the_end(driver: DriverKind) {
+    let running = Running::start(driver, 3);
     running.mailboxes.post(0, Mail::Relay(1000, "round".into()));
     running.expect(&Told::Undelivered("round".into()));
     running.mailboxes.post(1, Mail::Stop);
@@ -327,9 +389,8 @@ fn mail_goes_round_the_shards_and_none_is_lost_at_the_end() {
     running.expect(&Told::Undelivered("returned".into()));
 }
 
-#[test]
-fn stopping_closes_connections_and_listeners() {
-    let mut running = Running::start(2);
+fn stopping_closes_connections_and_listeners(driver: DriverKind) {
+    let mut running = Running::start(driver, 2);
     let mut stream = running.connect();
     (0..2).for_each(|shard| {
         assert!(
@@ -351,4 +412,38 @@ fn stopping_closes_connections_and_listeners() {
         .threads
         .drain(..)
         .for_each(|thread| thread.join().expect("no panic"));
+}
+
+#[test]
+fn connections_that_find_no_slot_wait_for_one() {
+    if !is_permitted(DriverKind::Uring) {
+        return;
+    }
+    let running = Running::with_room(DriverKind::Uring, 1, 2);
+    let first = running.connect();
+    let mut second = running.connect();
+    let mut waiting: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect(running.address).expect("the kernel accepts"))
+        .collect();
+    waiting[0].write_all(b"hello").expect("write");
+    second.write_all(b"abc").expect("write");
+    second.read_exact(&mut [0; 3]).expect("served meanwhile");
+    running.expect(&Told::Received(3));
+    drop(first);
+    running.expect(&Told::Closed(Closed::Peer, 0));
+    running.expect(&Told::Open(Origin::Accepted(0)));
+    waiting[0]
+        .set_read_timeout(Some(PATIENCE))
+        .expect("timeout");
+    let mut answer = [0; 5];
+    waiting[0].read_exact(&mut answer).expect("its turn");
+    assert_eq!(&answer, b"hello");
+    running.expect(&Told::Received(5));
+    drop((second, waiting));
+    let told: Vec<Told> = (0..6)
+        .map(|_| running.told.recv_timeout(PATIENCE).expect("told"))
+        .collect();
+    let count = |wanted: Told| told.iter().filter(|told| **told == wanted).count();
+    assert_eq!(count(Told::Open(Origin::Accepted(0))), 2, "{told:?}");
+    assert_eq!(count(Told::Closed(Closed::Peer, 0)), 4, "{told:?}");
 }

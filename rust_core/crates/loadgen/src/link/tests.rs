@@ -16,6 +16,7 @@ fn endpoint(transport: Transport) -> Endpoint {
         address: "127.0.0.1:1".parse().unwrap(),
         host: "h:1".into(),
         path: "/p".into(),
+        sources: Vec::new(),
     };
     Endpoint::new(target, 256)
 }

@@ -10,8 +10,13 @@ const MS: u64 = 1_000_000;
 
 fn config(json: &str) -> RequestorConfig {
     let base = r#""transport":"tcp","address":"127.0.0.1:1","users":4,"warmup_s":0.1,
-        "duration_s":0.2,"rate":100,"timeout_s":0.05,"reply_bytes":40"#;
-    RequestorConfig::from_json(&format!("{{{base}{json}}}")).unwrap()
+        "duration_s":0.2,"timeout_s":0.05,"reply_bytes":40"#;
+    let rate = if json.contains("rate") {
+        ""
+    } else {
+        r#","rate":100"#
+    };
+    RequestorConfig::from_json(&format!("{{{base}{rate}{json}}}")).unwrap()
 }
 
 fn run() -> Run {
@@ -44,7 +49,7 @@ fn warm_up_and_measured_requests_are_counted_apart() {
         }
         now += MS;
     }
-    assert!(run.is_over(now) && !run.is_sending());
+    assert!(run.is_over(now) && !run.is_sending(now));
     let (totals, last) = run.finish(now);
     let (warmup, measured) = (totals.warmup, totals.measured);
     assert_eq!((warmup.sent, warmup.received), (10, 10));
@@ -141,7 +146,7 @@ fn stopping_drops_what_was_planned_and_waits_for_what_was_sent() {
     run.stop(130 * MS);
     assert_eq!(run.poll_due(u64::MAX), None);
     assert!(!run.is_over(140 * MS));
-    assert_eq!(run.wakes_at(), 170 * MS);
+    assert_eq!(run.wakes_at(140 * MS), 170 * MS);
     run.handle_reply(0, &message(&reply(id)), 140 * MS);
     run.expire(140 * MS);
     assert!(run.is_over(140 * MS));
@@ -179,13 +184,150 @@ fn threads_share_the_rate_by_their_users() {
     assert_eq!(count(1, 1), 7);
 }
 
+#[test]
+fn a_closed_loop_keeps_so_many_outstanding_until_the_end() {
+    let mut run = Run::new(&config(r#","rate":0,"outstanding":3"#), 0, 4);
+    let send = |run: &mut Run, now| {
+        let mut ids = Vec::new();
+        while let Some(due) = run.poll_due(now) {
+            assert_eq!(due, now);
+            ids.push(run.begin(0, 0, due, now));
+        }
+        ids
+    };
+    let first = send(&mut run, 0);
+    assert_eq!((first.len(), run.outstanding()), (3, 3));
+    assert_eq!(run.wakes_at(0), 50 * MS);
+    for (n, id) in first.iter().enumerate() {
+        run.handle_reply(0, &message(&reply(*id)), n as u64);
+        assert_eq!(send(&mut run, 99 * MS + n as u64).len(), 1);
+    }
+    // Nobody answers: each times out, and another takes its place.
+    run.expire(150 * MS);
+    assert_eq!(
+        (send(&mut run, 150 * MS).len(), run.is_over(150 * MS)),
+        (3, false)
+    );
+    run.expire(300 * MS);
+    assert_eq!(send(&mut run, 300 * MS).len(), 0);
+    assert!(!run.is_sending(300 * MS) && run.is_over(300 * MS));
+    let (totals, _) = run.finish(300 * MS);
+    let ended = |counts: Counts| (counts.sent, counts.received, counts.timed_out);
+    assert_eq!(ended(totals.warmup), (6, 3, 3));
+    assert_eq!(ended(totals.measured), (3, 0, 3));
+    assert_eq!((totals.max_send_lag, totals.duration), (0, 200 * MS));
+}
+
+#[test]
+fn in_a_closed_loop_latency_is_service_time() {
+    let mut run = Run::new(&config(r#","rate":0,"outstanding":1"#), 0, 4);
+    let due = run.poll_due(120 * MS).unwrap();
+    let id = run.begin(2, 1, due, 120 * MS);
+    run.handle_reply(2, &message(&reply(id)), 127 * MS);
+    let (totals, _) = run.finish(300 * MS);
+    assert_eq!(totals.latency.sum, 7 * u128::from(MS));
+    assert_eq!(totals.service.sum, totals.latency.sum);
+}
+
+#[test]
+fn threads_share_the_number_outstanding() {
+    let config = config(r#","rate":0,"outstanding":5,"threads":2"#);
+    let count = |thread| {
+        let mut run = Run::new(&config, thread, 2);
+        let mut count = 0;
+        while let Some(due) = run.poll_due(0) {
+            run.begin(0, 0, due, 0);
+            count += 1;
+        }
+        count
+    };
+    assert_eq!((count(0), count(1)), (3, 2));
+}
+
+#[test]
+fn a_sweep_is_one_request_of_each_user_counted_apart() {
+    for json in [
+        r#","sweep":true"#,
+        r#","sweep":true,"rate":0,"outstanding":1"#,
+    ] {
+        let mut run = Run::new(&config(json), 0, 4);
+        let (mut now, mut users) = (0, Vec::new());
+        while !run.poll_swept(now) {
+            while let Some(due) = run.poll_due(now) {
+                let user = run.sweep_user().unwrap();
+                users.push(user);
+                if user == 2 {
+                    run.refuse(due);
+                    continue;
+                }
+                let id = run.begin(user, 0, due, now);
+                if user != 3 {
+                    run.handle_reply(user, &message(&reply(id)), now + MS);
+                }
+            }
+            assert!(!run.is_over(now) && !run.begin_warmup());
+            assert!(run.wakes_at(now) > now || run.poll_due(now).is_some());
+            assert!(run.poll_interval(now, histogram).is_none());
+            now += 10 * MS;
+            run.expire(now);
+        }
+        assert_eq!(users, [0, 1, 2, 3], "{json}");
+        assert!(!run.poll_swept(now), "it is said once");
+        assert!(run.begin_warmup() && !run.begin_warmup());
+        assert_eq!(run.sweep_user(), None);
+        // Numbers go on, and times begin anew.
+        let late = 3;
+        run.handle_reply(3, &message(&reply(late - 1)), 0);
+        let due = run.poll_due(150 * MS).unwrap();
+        let id = run.begin(3, 0, due, 150 * MS);
+        assert_eq!(id, late);
+        run.stop(150 * MS);
+        run.handle_reply(3, &message(&reply(id)), 160 * MS);
+        let (totals, _) = run.finish(160 * MS);
+        let sweep = totals.sweep.unwrap();
+        let expected = Counts {
+            sent: 4,
+            received: 2,
+            timed_out: 1,
+            errors: 1,
+            late: 1,
+            ..Counts::default()
+        };
+        assert_eq!(sweep.counts, expected, "{json}");
+        assert_eq!(sweep.duration, now);
+        assert_eq!(totals.warmup.sent + totals.measured.sent, 1);
+        assert_eq!(totals.unmatched, 0);
+    }
+}
+
+#[test]
+fn a_run_stopped_in_its_sweep_has_measured_nothing() {
+    let mut run = Run::new(&config(r#","sweep":true"#), 0, 4);
+    let due = run.poll_due(0).unwrap();
+    let id = run.begin(0, 0, due, 0);
+    run.stop(150 * MS);
+    assert!(!run.is_over(150 * MS));
+    run.handle_reply(0, &message(&reply(id)), 160 * MS);
+    assert!(run.is_over(160 * MS) && !run.begin_warmup());
+    let (totals, last) = run.finish(160 * MS);
+    assert_eq!(totals.sweep.map(|sweep| sweep.counts.received), Some(1));
+    assert_eq!((totals.duration, totals.measured), (0, Counts::default()));
+    assert!(last.is_none());
+}
+
 proptest! {
     /// Whatever a server answers, every request ends as exactly one of the three outcomes.
     #[test]
     fn nothing_is_unaccounted_for(
+        outstanding in 0u32..6,
         steps in prop::collection::vec((0u8..6, 0u64..30, 0u32..4), 1..300),
     ) {
-        let mut run = run();
+        let rate = if outstanding == 0 { 100 } else { 0 };
+        let mut run = Run::new(
+            &config(&format!(r#","rate":{rate},"outstanding":{outstanding}"#)),
+            0,
+            4,
+        );
         let (mut now, mut ids) = (0, Vec::new());
         for (what, number, user) in steps {
             now += number * MS / 4;

@@ -1,9 +1,11 @@
-//! A small NATS server for tests: a thread for each connection, a map from subject to subscriber,
+//! A small NATS server for tests: a thread for each connection, a map from subject to subscribers,
 //! and faults on demand. It shares the codec with the engine, and nothing else.
+#![allow(dead_code, reason = "not every test program needs all of it")]
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,17 +15,17 @@ use protocol::nats::encode::{PONG, encode_info, encode_msg, encode_no_responders
 use protocol::nats::{ClientOp, FromClient, Limits, Parser, ServerInfo};
 use protocol::ws::{self, Decoder, OpCode, Role, frame, handshake};
 
-/// What goes wrong. A number N applies to every Nth reply; 0 to none.
+/// What goes wrong. A number N applies to every Nth delivery of a reply or a broadcast; 0 to none.
 #[derive(Debug, Clone)]
 pub(crate) struct Faults {
     pub(crate) drop_every: u64,
     pub(crate) duplicate_every: u64,
     pub(crate) corrupt_every: u64,
-    /// So many replies come after `delay` only.
+    /// So many of these deliveries come after `delay` only.
     pub(crate) delay_first: u64,
     pub(crate) delay: Duration,
-    /// So many connections are closed instead of being served.
-    pub(crate) refuse_first: u64,
+    /// Connections that are closed instead of being served, counted from 0.
+    pub(crate) refused: Range<u64>,
     /// After so many requests the users named in `closed` are disconnected; 0 for never.
     pub(crate) close_after: u64,
     pub(crate) closed: Vec<&'static str>,
@@ -38,7 +40,7 @@ impl Default for Faults {
             corrupt_every: 0,
             delay_first: 0,
             delay: Duration::ZERO,
-            refuse_first: 0,
+            refused: 0..0,
             close_after: 0,
             closed: Vec::new(),
             max_payload: 1 << 20,
@@ -51,7 +53,13 @@ impl Default for Faults {
 pub(crate) struct Done {
     pub(crate) accepted: AtomicU64,
     pub(crate) requests: AtomicU64,
-    pub(crate) replies: AtomicU64,
+    /// Requests without a reply yet, at most.
+    pub(crate) most_outstanding: AtomicU64,
+    /// How many each user sent, by reply subject.
+    pub(crate) requested: Mutex<HashMap<Vec<u8>, u64>>,
+    /// Replies and broadcasts.
+    pub(crate) published: AtomicU64,
+    pub(crate) deliveries: AtomicU64,
     pub(crate) dropped: AtomicU64,
     pub(crate) duplicated: AtomicU64,
     pub(crate) corrupted: AtomicU64,
@@ -65,6 +73,8 @@ impl Done {
 }
 
 struct Subscriber {
+    /// Number of the connection.
+    connection: u64,
     stream: Mutex<TcpStream>,
     sid: Vec<u8>,
     is_ws: bool,
@@ -91,7 +101,7 @@ impl Subscriber {
 struct State {
     faults: Faults,
     done: Done,
-    subscribers: Mutex<HashMap<Vec<u8>, Arc<Subscriber>>>,
+    subscribers: Mutex<HashMap<Vec<u8>, Vec<Arc<Subscriber>>>>,
     ended: AtomicBool,
 }
 
@@ -123,9 +133,14 @@ impl Server {
                 }
                 let (state, stream) = (Arc::clone(&shared), stream.unwrap());
                 let accepted = state.done.accepted.fetch_add(1, Ordering::SeqCst);
-                if accepted >= state.faults.refuse_first {
-                    // How a connection ends is for the engine to notice.
-                    std::thread::spawn(move || state.serve(stream, is_ws));
+                if !state.faults.refused.contains(&accepted) {
+                    std::thread::spawn(move || {
+                        // How a connection ends is for the engine to notice, but end it must.
+                        let ended = stream.try_clone();
+                        let _ = state.serve(accepted, stream, is_ws);
+                        state.forget(accepted);
+                        ended.and_then(|stream| stream.shutdown(Shutdown::Both))
+                    });
                 }
             }
         });
@@ -136,7 +151,7 @@ impl Server {
         &self.state.done
     }
 
-    /// Ends the connection of whoever is subscribed to `subject`.
+    /// Ends the connection of one who is subscribed to `subject`.
     pub(crate) fn disconnect(&self, subject: &str) {
         self.state.disconnect(subject);
     }
@@ -147,7 +162,8 @@ impl Drop for Server {
         self.state.ended.store(true, Ordering::SeqCst);
         // Ends the wait for a connection.
         let _ = TcpStream::connect(self.address);
-        for subscriber in self.state.subscribers.lock().unwrap().values() {
+        let subscribers = self.state.subscribers.lock().unwrap();
+        for subscriber in subscribers.values().flatten() {
             let _ = subscriber.stream.lock().unwrap().shutdown(Shutdown::Both);
         }
     }
@@ -155,18 +171,30 @@ impl Drop for Server {
 
 impl State {
     fn disconnect(&self, subject: &str) {
-        let subscriber = self.subscribers.lock().unwrap().remove(subject.as_bytes());
-        if let Some(subscriber) = subscriber {
+        let mut subscribers = self.subscribers.lock().unwrap();
+        let one = subscribers
+            .get_mut(subject.as_bytes())
+            .and_then(|all| all.pop());
+        if let Some(subscriber) = one {
             let _ = subscriber.stream.lock().unwrap().shutdown(Shutdown::Both);
         }
     }
 
-    fn serve(&self, mut stream: TcpStream, is_ws: bool) -> io::Result<()> {
+    /// A connection has ended.
+    fn forget(&self, connection: u64) {
+        let mut subscribers = self.subscribers.lock().unwrap();
+        for all in subscribers.values_mut() {
+            all.retain(|subscriber| subscriber.connection != connection);
+        }
+    }
+
+    fn serve(&self, connection: u64, mut stream: TcpStream, is_ws: bool) -> io::Result<()> {
         stream.set_nodelay(true)?;
         if is_ws {
             upgrade(&mut stream)?;
         }
         let me = Subscriber {
+            connection,
             stream: Mutex::new(stream.try_clone()?),
             sid: Vec::new(),
             is_ws,
@@ -220,12 +248,14 @@ impl State {
                 ClientOp::Ping => me.send(PONG)?,
                 ClientOp::Sub { subject, sid, .. } => {
                     let subscriber = Subscriber {
+                        connection: me.connection,
                         stream: Mutex::new(me.stream.lock().unwrap().try_clone()?),
                         sid: sid.to_vec(),
                         is_ws: me.is_ws,
                     };
                     let mut subscribers = self.subscribers.lock().unwrap();
-                    subscribers.insert(subject.to_vec(), Arc::new(subscriber));
+                    let all = subscribers.entry(subject.to_vec()).or_default();
+                    all.push(Arc::new(subscriber));
                 }
                 ClientOp::Pub {
                     subject,
@@ -235,15 +265,16 @@ impl State {
                 } => self.handle_request(me, subject, reply, payload)?,
                 ClientOp::Pub {
                     subject, payload, ..
-                } => self.handle_reply(subject, payload),
+                } => self.handle_publication(subject, payload),
                 other => panic!("{other:?}"),
             }
         }
         Ok(())
     }
 
-    fn subscriber(&self, subject: &[u8]) -> Option<Arc<Subscriber>> {
-        self.subscribers.lock().unwrap().get(subject).cloned()
+    fn subscribers(&self, subject: &[u8]) -> Vec<Arc<Subscriber>> {
+        let subscribers = self.subscribers.lock().unwrap();
+        subscribers.get(subject).cloned().unwrap_or_default()
     }
 
     fn handle_request(
@@ -254,13 +285,22 @@ impl State {
         payload: &[u8],
     ) -> io::Result<()> {
         let count = self.done.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        *self
+            .done
+            .requested
+            .lock()
+            .unwrap()
+            .entry(reply.to_vec())
+            .or_default() += 1;
+        let open = count - self.done.published.load(Ordering::SeqCst).min(count);
+        self.done.most_outstanding.fetch_max(open, Ordering::SeqCst);
         if count == self.faults.close_after {
             self.faults
                 .closed
                 .iter()
                 .for_each(|user| self.disconnect(user));
         }
-        if let Some(provider) = self.subscriber(subject) {
+        if let Some(provider) = self.subscribers(subject).first() {
             // A provider that is gone loses the request.
             let _ = provider.deliver(subject, Some(reply), payload);
             return Ok(());
@@ -271,14 +311,18 @@ impl State {
         me.send(&out)
     }
 
-    fn handle_reply(&self, subject: &[u8], payload: &[u8]) {
-        let count = self.done.replies.fetch_add(1, Ordering::SeqCst) + 1;
-        let Some(user) = self.subscriber(subject) else {
-            return;
-        };
+    fn handle_publication(&self, subject: &[u8], payload: &[u8]) {
+        self.done.published.fetch_add(1, Ordering::SeqCst);
+        for user in self.subscribers(subject) {
+            self.deliver(user, subject, payload);
+        }
+    }
+
+    fn deliver(&self, user: Arc<Subscriber>, subject: &[u8], payload: &[u8]) {
+        let count = self.done.deliveries.fetch_add(1, Ordering::SeqCst) + 1;
         let mut payload = payload.to_vec();
         let is_every = |n: u64| n > 0 && count.is_multiple_of(n);
-        // A user who is gone loses the reply.
+        // A user who is gone loses the message.
         if count <= self.faults.delay_first {
             let (delay, subject) = (self.faults.delay, subject.to_vec());
             std::thread::spawn(move || {

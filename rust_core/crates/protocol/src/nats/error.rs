@@ -23,6 +23,8 @@ pub const UNKNOWN_PROTOCOL_OPERATION: &str = "Unknown Protocol Operation";
 pub const MAX_CONTROL_LINE_EXCEEDED: &str = "maximum control line exceeded";
 /// Fatal: a payload, headers included, larger than `max_payload`.
 pub const MAX_PAYLOAD_VIOLATION: &str = "Maximum Payload Violation";
+/// Fatal: the server keeps its memory for the clients that it has.
+pub const NO_MEMORY: &str = "no memory for more connections";
 /// Fatal: the server is full.
 pub const MAX_CONNECTIONS_EXCEEDED: &str = "maximum connections exceeded";
 /// Fatal: the account is full.

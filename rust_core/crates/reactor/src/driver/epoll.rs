@@ -4,7 +4,7 @@
 
 use std::io as std_io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
@@ -13,10 +13,10 @@ use rustix::net::{
     RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketFlags, acceptfrom_with, sockopt,
 };
 
-use crate::driver::io::{Connect, Io, Phase};
+use crate::driver::io::{Connect, Io, Phase, Socket};
 use crate::driver::{Closed, Driver, Handler, Origin};
-use crate::listener;
 use crate::slab::ConnId;
+use crate::socket::{self, Mode};
 
 /// Bytes read from one connection in one turn at most: enough for a busy connection, and small
 /// enough to stay in the second-level cache.
@@ -155,7 +155,7 @@ impl Epoll {
         let Some(session) = handler.accept(listener, peer) else {
             return;
         };
-        let id = io.insert(session, Some(fd), Phase::Open);
+        let id = io.insert(session, Socket::new(fd), Phase::Open);
         if self.watch(io, id).is_err() {
             // The handler has not been told of it yet.
             drop(io.conns.remove(id));
@@ -170,7 +170,7 @@ impl Epoll {
         let Some(conn) = io.conns.value_mut(id) else {
             return Ok(());
         };
-        let Some(fd) = &conn.socket.fd else {
+        let Socket::Descriptor { fd, interest } = &mut conn.socket else {
             return Ok(());
         };
         let (read, write) = match conn.phase {
@@ -178,22 +178,22 @@ impl Epoll {
             Phase::Open => (!conn.paused, conn.blocked),
             Phase::Closing => (false, conn.blocked),
             Phase::Lingering => (true, false),
-            Phase::Aborting => (false, false),
+            Phase::PeerClosed | Phase::Aborting => (false, false),
         };
         let wanted = REGISTERED | if read { READ } else { 0 } | if write { WRITE } else { 0 };
-        if conn.socket.interest == wanted {
+        if *interest == wanted {
             return Ok(());
         }
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, read);
         flags.set(epoll::EventFlags::OUT, write);
         let token = epoll::EventData::new_u64(id.to_bits());
-        if conn.socket.interest & REGISTERED == 0 {
-            epoll::add(&self.epoll, fd, token, flags)?;
+        if *interest & REGISTERED == 0 {
+            epoll::add(&self.epoll, &*fd, token, flags)?;
         } else {
-            epoll::modify(&self.epoll, fd, token, flags)?;
+            epoll::modify(&self.epoll, &*fd, token, flags)?;
         }
-        conn.socket.interest = wanted;
+        *interest = wanted;
         Ok(())
     }
 
@@ -203,7 +203,7 @@ impl Epoll {
                 let Some(conn) = io.conns.value_mut(connect.id) else {
                     return;
                 };
-                conn.socket.fd = Some(fd);
+                conn.socket = Socket::new(fd);
                 if let Err(errno) = self.watch(io, connect.id) {
                     self.finish(io, handler, connect.id, Closed::Refused(errno));
                 }
@@ -227,7 +227,7 @@ impl Epoll {
             Phase::Connecting => self.handle_connected(io, handler, id),
             // Not read from, and no use any more.
             Phase::Open if failed && conn.paused => {
-                let errno = conn.socket.fd.as_ref().and_then(pending_error);
+                let errno = conn.socket.fd().and_then(pending_error);
                 let errno = errno.unwrap_or(Errno::PIPE);
                 self.finish(io, handler, id, Closed::Failed(errno));
             }
@@ -244,7 +244,7 @@ impl Epoll {
             }
             Phase::Lingering => self.drain_lingering(io, handler, id),
             Phase::Closing => self.finish(io, handler, id, Closed::Local),
-            Phase::Open | Phase::Aborting => {}
+            Phase::Open | Phase::PeerClosed | Phase::Aborting => {}
         }
     }
 
@@ -252,7 +252,7 @@ impl Epoll {
         let Some(conn) = io.conns.value_mut(id) else {
             return;
         };
-        let Some(fd) = &conn.socket.fd else { return };
+        let Some(fd) = conn.socket.fd() else { return };
         let outcome = match sockopt::socket_error(fd) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(errno)) | Err(errno) => Err(errno),
@@ -271,7 +271,7 @@ impl Epoll {
         let Some(conn) = io.conns.value_mut(id) else {
             return;
         };
-        let Some(fd) = &conn.socket.fd else { return };
+        let Some(fd) = conn.socket.fd() else { return };
         match rustix::net::recv(fd, self.buffer.as_mut_slice(), RecvFlags::empty()) {
             Ok((0, _)) => {
                 // What was answered to the peer's last bytes is still written.
@@ -292,7 +292,7 @@ impl Epoll {
         let Some(conn) = io.conns.value_mut(id) else {
             return;
         };
-        let Some(fd) = &conn.socket.fd else { return };
+        let Some(fd) = conn.socket.fd() else { return };
         match rustix::net::recv(fd, self.buffer.as_mut_slice(), RecvFlags::empty()) {
             Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(_) | Err(_) => self.finish(io, handler, id, Closed::Local),
@@ -301,6 +301,9 @@ impl Epoll {
 
     /// Gives every touched connection its one write, and carries out closes.
     fn flush<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H) {
+        for id in std::mem::take(&mut io.aborted) {
+            self.finish(io, handler, id, Closed::Local);
+        }
         let mut touched = std::mem::take(&mut io.touched);
         for id in touched.drain(..) {
             let Some(conn) = io.conns.value_mut(id) else {
@@ -308,11 +311,7 @@ impl Epoll {
             };
             conn.touched = false;
             match conn.phase {
-                Phase::Connecting | Phase::Lingering => {}
-                Phase::Aborting => {
-                    self.finish(io, handler, id, Closed::Local);
-                    continue;
-                }
+                Phase::Connecting | Phase::Lingering | Phase::PeerClosed | Phase::Aborting => {}
                 Phase::Open | Phase::Closing => {
                     handler.before_write(conn);
                     self.write(io, handler, id);
@@ -331,12 +330,13 @@ impl Epoll {
         let Some(conn) = io.conns.value_mut(id) else {
             return;
         };
-        let Some(fd) = &conn.socket.fd else { return };
+        let Some(fd) = conn.socket.fd() else { return };
         if conn.output.is_empty() {
             conn.output.release(&mut io.pool);
             return;
         }
         if !conn.ready {
+            io.recount(id);
             return;
         }
         let outcome = match conn.output.single() {
@@ -359,9 +359,11 @@ impl Epoll {
         conn.ready = !conn.blocked;
         if conn.blocked {
             conn.output.settle();
-            if !was_blocked && conn.phase == Phase::Open {
-                handler.on_blocked(io, id);
-            }
+        }
+        let is_news = conn.blocked && !was_blocked && conn.phase == Phase::Open;
+        io.recount(id);
+        if is_news {
+            handler.on_blocked(io, id);
         }
     }
 
@@ -371,7 +373,7 @@ impl Epoll {
         };
         if conn.phase == Phase::Closing && conn.output.is_empty() {
             conn.phase = Phase::Lingering;
-            if let Some(fd) = &conn.socket.fd {
+            if let Some(fd) = conn.socket.fd() {
                 // It fails only where the peer is gone already, which reading will tell.
                 let _ = rustix::net::shutdown(fd, Shutdown::Write);
             }
@@ -381,16 +383,9 @@ impl Epoll {
         }
     }
 
-    /// Removes the connection, closes its descriptor and tells the handler.
+    /// Removes the connection, tells the handler and closes its descriptor.
     fn finish<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H, id: ConnId, why: Closed) {
-        let Some(mut conn) = io.conns.remove(id) else {
-            return;
-        };
-        let unsent = conn.output.discard(&mut io.pool);
-        conn.socket.fd = None;
-        let asked = conn.phase >= Phase::Closing && why != Closed::Shutdown;
-        let why = if asked { Closed::Local } else { why };
-        handler.on_closed(io, id, conn.session, why, unsent);
+        drop(io.finish(handler, id, why));
     }
 }
 
@@ -452,37 +447,10 @@ fn pending_error(fd: &OwnedFd) -> Option<Errno> {
 }
 
 fn start_connecting(to: SocketAddr, from: Option<IpAddr>) -> rustix::io::Result<OwnedFd> {
-    let fd = listener::open(to)?;
-    sockopt::set_tcp_nodelay(&fd, true)?;
-    if let Some(from) = from {
-        // The port is chosen when the destination is known, so that each source address has the
-        // whole ephemeral range towards it.
-        set_bind_address_no_port(fd.as_fd())?;
-        rustix::net::bind(&fd, &SocketAddr::new(from, 0))?;
-    }
+    let fd = socket::open_outgoing(to, from, Mode::NonBlocking)?;
     match rustix::net::connect(&fd, &to) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
         Err(errno) => Err(errno),
-    }
-}
-
-/// IP_BIND_ADDRESS_NO_PORT, see ip(7).
-fn set_bind_address_no_port(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    let on: libc::c_int = 1;
-    // SAFETY: the option takes one int, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_BIND_ADDRESS_NO_PORT,
-            (&raw const on).cast(),
-            size_of_val(&on) as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(Errno::from_io_error(&std_io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use crate::driver::Handler;
+use crate::driver::{Closed, Handler};
 use crate::mailbox::Mailboxes;
 use crate::output::{Output, Pool};
 use crate::slab::{ConnId, Slab};
@@ -24,15 +24,34 @@ pub(crate) enum Phase {
     /// Has sent everything and waits for the peer's EOF, so that the peer reads our last bytes
     /// rather than a reset.
     Lingering,
+    /// The peer has sent its last byte; what was answered to it gets one write.
+    PeerClosed,
     /// Ends at the end of this turn, whatever is pending.
     Aborting,
 }
 
 /// The backend's part of a connection.
-pub(crate) struct Socket {
-    pub(crate) fd: Option<OwnedFd>,
-    /// The events that the backend has asked the kernel for.
-    pub(crate) interest: u8,
+pub(crate) enum Socket {
+    /// Nothing yet.
+    None,
+    /// A file descriptor, with the events that the backend has asked the kernel for.
+    Descriptor { fd: OwnedFd, interest: u8 },
+    /// A slot in the file table of an io_uring, with the operations that are under way.
+    Direct { slot: u32, ring: u16, ops: u8 },
+}
+
+impl Socket {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self::Descriptor { fd, interest: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn fd(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Descriptor { fd, .. } => Some(fd),
+            _ => None,
+        }
+    }
 }
 
 /// One connection.
@@ -44,6 +63,8 @@ pub struct Conn<S> {
     /// Bytes that the kernel has taken, modulo 2^32: tells whether a blocked peer makes progress.
     pub taken: u32,
     pub(crate) socket: Socket,
+    /// Its part of [`Io::backlog`].
+    pub(crate) backlog: u32,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     pub(crate) linger_rounds: u8,
@@ -95,11 +116,15 @@ pub struct Sent {
 pub struct Io<H: Handler> {
     /// What has been sent so far.
     pub sent: Sent,
+    /// Bytes that wait for sockets which take no more, all connections together.
+    pub backlog: usize,
     /// Connections that arrived and could not be accepted for want of descriptors or memory.
     pub accept_failures: u64,
     pub(crate) conns: Slab<Conn<H::Session>>,
     pub(crate) pool: Pool,
     pub(crate) touched: Vec<ConnId>,
+    /// Connections that are to end at the end of this turn; they are touched, too.
+    pub(crate) aborted: Vec<ConnId>,
     pub(crate) connects: Vec<Connect>,
     pub(crate) timers: Wheel,
     pub(crate) wake_at: Option<Instant>,
@@ -128,10 +153,12 @@ impl<H: Handler> Io<H> {
         let now = Instant::now();
         Self {
             sent: Sent::default(),
+            backlog: 0,
             accept_failures: 0,
             conns: Slab::default(),
             pool: Pool::default(),
             touched: Vec::new(),
+            aborted: Vec::new(),
             connects: Vec::new(),
             timers: Wheel::new(now),
             wake_at: None,
@@ -212,7 +239,7 @@ impl<H: Handler> Io<H> {
 
     /// Establishes a connection to `to`, from the local address `from` where one is given.
     pub fn connect(&mut self, to: SocketAddr, from: Option<IpAddr>, session: H::Session) -> ConnId {
-        let id = self.insert(session, None, Phase::Connecting);
+        let id = self.insert(session, Socket::None, Phase::Connecting);
         self.connects.push(Connect { id, to, from });
         id
     }
@@ -288,17 +315,13 @@ impl<H: Handler> Io<H> {
         self.spent = 0;
     }
 
-    pub(crate) fn insert(
-        &mut self,
-        session: H::Session,
-        fd: Option<OwnedFd>,
-        phase: Phase,
-    ) -> ConnId {
+    pub(crate) fn insert(&mut self, session: H::Session, socket: Socket, phase: Phase) -> ConnId {
         self.conns.insert(Conn {
             session,
             output: Output::default(),
             taken: 0,
-            socket: Socket { fd, interest: 0 },
+            socket,
+            backlog: 0,
             phase,
             paused: false,
             linger_rounds: 0,
@@ -307,6 +330,37 @@ impl<H: Handler> Io<H> {
             blocked: false,
             ready: true,
         })
+    }
+
+    /// Takes the connection out and tells the handler; what remains is the socket.
+    pub(crate) fn finish(&mut self, handler: &mut H, id: ConnId, why: Closed) -> Option<Socket> {
+        let mut conn = self.conns.remove(id)?;
+        self.backlog -= conn.backlog as usize;
+        let unsent = conn.output.discard(&mut self.pool);
+        let asked = matches!(
+            conn.phase,
+            Phase::Closing | Phase::Lingering | Phase::Aborting
+        );
+        let why = if asked && why != Closed::Shutdown {
+            Closed::Local
+        } else {
+            why
+        };
+        handler.on_closed(self, id, conn.session, why, unsent);
+        Some(conn.socket)
+    }
+
+    /// Counts what a connection's socket has left pending anew.
+    #[inline]
+    pub(crate) fn recount(&mut self, id: ConnId) {
+        if let Some(conn) = self.conns.value_mut(id)
+            && (conn.blocked || conn.backlog > 0)
+        {
+            let waiting = if conn.blocked { conn.output.len() } else { 0 };
+            let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+            self.backlog = self.backlog + waiting as usize - conn.backlog as usize;
+            conn.backlog = waiting;
+        }
     }
 
     pub(crate) fn touch(&mut self, id: ConnId) {
@@ -320,7 +374,8 @@ impl<H: Handler> Io<H> {
 
     /// How long the backend may wait in the kernel; `None` for ever.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        let has_work = !self.touched.is_empty() || !self.inbox.is_empty();
+        let has_work =
+            !(self.touched.is_empty() && self.aborted.is_empty() && self.inbox.is_empty());
         if self.stopping || has_work || !self.connects.is_empty() {
             return Some(Duration::ZERO);
         }
@@ -405,6 +460,9 @@ impl<H: Handler> Io<H> {
             if conn.phase == Phase::Closing {
                 conn.linger_mark = conn.taken;
                 self.timers.set(self.now + LINGER, id, LINGER_TIMER);
+            }
+            if conn.phase == Phase::Aborting {
+                self.aborted.push(id);
             }
             self.touch(id);
         }

@@ -14,6 +14,7 @@ use crate::slab::ConnId;
 
 pub mod epoll;
 pub mod io;
+pub mod uring;
 
 use io::Io;
 
@@ -132,6 +133,36 @@ pub enum DriverKind {
     Auto,
     /// epoll(7).
     Epoll,
+    /// io_uring(7).
+    Uring,
+}
+
+impl DriverKind {
+    /// The backend that is used: [`Auto`](Self::Auto) becomes what the kernel permits, with the
+    /// reason where that is not the best one.
+    ///
+    /// # Errors
+    /// The kernel does not permit what was asked for by name.
+    pub fn resolve(self) -> std_io::Result<(Self, Option<String>)> {
+        match self {
+            Self::Epoll => Ok((self, None)),
+            Self::Uring => uring::probe().map(|()| (self, None)),
+            Self::Auto => Ok(match uring::probe() {
+                Ok(()) => (Self::Uring, None),
+                Err(error) => (Self::Epoll, Some(error.to_string())),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for DriverKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Epoll => "epoll",
+            Self::Uring => "uring",
+        })
+    }
 }
 
 impl FromStr for DriverKind {
@@ -141,8 +172,9 @@ impl FromStr for DriverKind {
         match name {
             "auto" => Ok(Self::Auto),
             "epoll" => Ok(Self::Epoll),
+            "uring" => Ok(Self::Uring),
             other => Err(format!(
-                "unknown driver {other:?}; known are \"auto\" and \"epoll\""
+                "unknown driver {other:?}; known are \"auto\", \"epoll\" and \"uring\""
             )),
         }
     }

@@ -1,0 +1,326 @@
+"""What is measured. Each suite takes the number of rounds and returns its section of the record.
+
+Whatever is to be compared runs in turn within each round: on a machine whose speed drifts, ratios within a
+round mean more than figures of different minutes.
+"""
+
+from collections import defaultdict
+
+from measure import (
+    EPOLL,
+    NATS,
+    URING,
+    Result,
+    Server,
+    find_nats_server,
+    median,
+    run_floor,
+    run_scenario,
+    say,
+    table,
+)
+
+SUSTAINED_P99_US = 100_000
+"""A rate is sustained when replies come at that rate and 99 of 100 within this time."""
+SUSTAINED_SHARE = 0.99
+EPOLL_MILLION_RATE = 15_000
+"""Requests per second that epoll is asked for at a million connections: it needs 56 threads a side here."""
+
+
+def cost(rounds: int, users: int = 15_000, outstanding: int = 1024, duration_s: int = 5) -> list[str]:
+    """CPU time per request of broker and load engine beside the kernel floor's, in a closed loop."""
+    floors: dict[str, list[Result]] = defaultdict(list)
+    runs: dict[Server, list[Result]] = defaultdict(list)
+    settings = {
+        "users": users,
+        "rate": 0,
+        "outstanding": outstanding,
+        "warmup_s": 2,
+        "duration_s": duration_s,
+    }
+    for number in range(rounds):
+        for server in (URING, EPOLL):
+            assert server.driver is not None
+            say(f"round {number + 1}: cost, {users:,} users, {server.driver}")
+            floor = run_floor(
+                server.driver, "relay", connections=users, outstanding=outstanding, duration=duration_s
+            )
+            floors[server.driver].append(floor)
+            runs[server].append(run_scenario(server, "autocomplete", settings))
+    rows = []
+    for server, results in runs.items():
+        assert server.driver is not None
+        floor_runs = floors[server.driver]
+        rows.append(_floor_row(f"kernel floor, {server.driver}", floor_runs))
+        rows.append(_cost_row(server, results, floor_runs))
+    return [
+        f"## Cost of a request, {users:,} WebSocket users, {outstanding:,} outstanding",
+        "",
+        (
+            "Closed loop. The floor moves the same pattern of bytes, 70 in and 300 back through 16 "
+            "providers, with no protocol. Ratios are medians of the rounds' own."
+        ),
+        "",
+        *table(
+            [
+                "",
+                "requests/s",
+                "server CPU us/request",
+                "of the floor's",
+                "load CPU us/request",
+                "of the floor's",
+                "growth bytes/connection",
+                "connections/s",
+            ],
+            rows,
+        ),
+    ]
+
+
+def _floor_row(title: str, runs: list[Result]) -> list[str]:
+    return [
+        title,
+        f"{median(runs, 'requests_per_s'):,.0f}",
+        f"{median(runs, 'server_cpu_us_per_request'):.2f}",
+        "1",
+        f"{median(runs, 'load_cpu_us_per_request'):.2f}",
+        "1",
+        f"{median(runs, 'server_rss_bytes_per_connection'):,.0f}",
+        f"{median(runs, 'connections_per_s'):,.0f}",
+    ]
+
+
+def _cost_row(server: Server, runs: list[Result], floors: list[Result]) -> list[str]:
+    pairs = list(zip(runs, floors, strict=True))
+    ratios = [
+        {
+            side: run[side]["cpu_us_per_request"] / floor[f"{side}_cpu_us_per_request"]
+            for side in ("server", "load")
+        }
+        for run, floor in pairs
+    ]
+    return [
+        server.title,
+        f"{median(runs, 'achieved', 'rate'):,.0f}",
+        f"{median(runs, 'server', 'cpu_us_per_request'):.2f}",
+        f"{median(ratios, 'server'):.2f}",
+        f"{median(runs, 'load', 'cpu_us_per_request'):.2f}",
+        f"{median(ratios, 'load'):.2f}",
+        f"{median(runs, 'server', 'rss_growth_bytes_per_connection'):,.0f}",
+        f"{_connect_rate(runs):,.0f}",
+    ]
+
+
+def _connect_rate(runs: list[Result]) -> float:
+    """Connections with a confirmed subscription per second, both ends on this machine."""
+    rates = [{"rate": run["achieved"]["connections"] / run["achieved"]["connect_s"]} for run in runs]
+    return median(rates, "rate")
+
+
+def sustained(rounds: int) -> list[str]:
+    """The highest of a ladder of planned rates that each server holds, open loop."""
+    ladders: list[tuple[Server, int, str, tuple[int, ...]]] = [
+        (URING, 15_000, "ws", (80_000, 100_000, 110_000, 120_000)),
+        (EPOLL, 15_000, "ws", (80_000, 100_000, 110_000, 120_000)),
+        (URING, 1_000, "ws", (150_000, 190_000, 220_000, 240_000)),
+        (EPOLL, 1_000, "ws", (150_000, 190_000, 220_000, 240_000)),
+    ]
+    if find_nats_server():
+        ladders.insert(2, (NATS, 15_000, "ws", (15_000, 20_000, 25_000, 30_000)))
+    rows = []
+    for server, users, transport, rates in ladders:
+        say(f"sustained rate: {server.title}, {users:,} users")
+        held = _climb(rounds, server, users, transport, rates)
+        rows.append([server.title, f"{users:,}", transport, *held])
+    return [
+        "## Sustained rates",
+        "",
+        (
+            "Open loop, latency from the planned send time. Sustained: p99 under "
+            f"{SUSTAINED_P99_US // 1000} ms and at least {SUSTAINED_SHARE:.0%} of the planned rate, in the "
+            "median of the rounds. Each ladder is climbed until a rate is not held."
+        ),
+        "",
+        *table(
+            [
+                "server",
+                "users",
+                "transport",
+                "highest rate held",
+                "mean ms",
+                "p99 ms",
+                "max ms",
+                "server CPU us/request",
+                "load CPU us/request",
+                "next rate: p99 ms",
+            ],
+            rows,
+        ),
+    ]
+
+
+def _climb(rounds: int, server: Server, users: int, transport: str, rates: tuple[int, ...]) -> list[str]:
+    held: list[str] = ["none", "", "", "", "", ""]
+    for rate in rates:
+        settings = {"users": users, "rate": rate, "transport": transport, "warmup_s": 2, "duration_s": 6}
+        runs = [run_scenario(server, "autocomplete", settings) for _ in range(rounds)]
+        p99, achieved = median(runs, "latency_us", "p99"), median(runs, "achieved", "rate")
+        if p99 >= SUSTAINED_P99_US or achieved < SUSTAINED_SHARE * rate:
+            return [*held, f"{p99 / 1000:,.1f} at {rate:,} ({achieved:,.0f} achieved)"]
+        held = [
+            f"{rate:,}",
+            f"{median(runs, 'latency_us', 'mean') / 1000:.2f}",
+            f"{p99 / 1000:.1f}",
+            f"{median(runs, 'latency_us', 'max') / 1000:.0f}",
+            f"{median(runs, 'server', 'cpu_us_per_request'):.1f}",
+            f"{median(runs, 'load', 'cpu_us_per_request'):.1f}",
+        ]
+    return [*held, "not tried"]
+
+
+def fanout(rounds: int) -> list[str]:
+    """Deliveries per second from one publisher to 1,000 subscribers, beside the floor."""
+    settings = {
+        "users": 1000, "message_bytes": 100, "rate": 0, "outstanding": 16, "warmup_s": 2, "duration_s": 5,
+    }  # fmt: skip
+    servers = [URING, EPOLL, *([NATS] if find_nats_server() else [])]
+    runs: dict[Server, list[Result]] = defaultdict(list)
+    floors: dict[str, list[Result]] = defaultdict(list)
+    for number in range(rounds):
+        for server in servers:
+            say(f"round {number + 1}: fan-out, {server.title}")
+            runs[server].append(run_scenario(server, "broadcast", settings))
+            if server.driver:
+                floor = run_floor(
+                    server.driver, "fanout", connections=1000, bytes=130, outstanding=16, publish_duration=4
+                )
+                floors[server.driver].append(floor)
+    rows = [
+        [
+            f"kernel floor, {driver}",
+            f"{median(results, 'deliveries_per_s'):,.0f}",
+            f"{median(results, 'server_cpu_us_per_delivery'):.3f}",
+            f"{median(results, 'load_cpu_us_per_delivery'):.3f}",
+        ]
+        for driver, results in floors.items()
+    ]
+    rows += [
+        [
+            server.title,
+            f"{median(results, 'broadcast', 'deliveries_per_s'):,.0f}",
+            f"{1e6 / median(results, 'broadcast', 'deliveries_per_broker_cpu_s'):.3f}",
+            f"{median(results, 'load', 'cpu_us_per_request'):.3f}",
+        ]
+        for server, results in runs.items()
+    ]
+    return [
+        "## Fan-out: one publisher, 1,000 subscribers, 100 bytes, 16 messages outstanding",
+        "",
+        *table(["", "deliveries/s", "server CPU us/delivery", "load CPU us/delivery"], rows),
+    ]
+
+
+def idle(_: int) -> list[str]:
+    """What 100,000 connections cost that say nothing."""
+    rows = []
+    for server in (URING, EPOLL):
+        settings = {"users": 100_000, "rate": 1, "warmup_s": 1, "duration_s": 20}
+        if server is EPOLL:
+            settings["threads"] = 8
+        say(f"idle: {server.title}")
+        result = run_scenario(server, "autocomplete", settings)
+        used = result["server"]["cpu_percent"] * result["environment"]["cores"]
+        rows.append([
+            server.title,
+            f"{used:.2f}",
+            f"{result['server']['rss_growth_bytes_per_connection']:,.0f}",
+            f"{_connect_rate([result]):,.0f}",
+        ])  # fmt: skip
+    return [
+        "## Idle: 100,000 WebSocket connections, one request a second in all",
+        "",
+        *table(["", "% of a core", "growth bytes/connection", "connections/s"], rows),
+    ]
+
+
+def million(_: int, rate: int = 50_000, duration_s: int = 30) -> list[str]:
+    """1,000,016 connections and subjects: held, each proven by a request, then loaded."""
+    say("a million connections: floor")
+    floor = run_floor("uring", "relay", connections=1_000_000, outstanding=4096, duration=10, warmup=18)
+    rows = []
+    for server in (URING, EPOLL):
+        say(f"a million connections: {server.title}")
+        settings: dict[str, object] = {"rate": rate, "duration_s": duration_s}
+        if server is EPOLL:
+            # As many threads on two cores wake for one or two requests each.
+            settings |= {"threads": 56, "rate": EPOLL_MILLION_RATE}
+        rows.append(_million_row(server, run_scenario(server, "migratorydata-2016", settings)))
+    say("a million connections: closed loop")
+    closed = {"rate": 0, "outstanding": 4096, "sweep": "false", "warmup_s": 5, "duration_s": 10}
+    runs = [run_scenario(URING, "migratorydata-2016", closed)]
+    return [
+        "## A million connections",
+        "",
+        (
+            "1,000,016 WebSocket connections, each with a subscription of its own; a sweep in which "
+            "every user makes one request; then the open loop."
+        ),
+        "",
+        *table(
+            [
+                "server",
+                "connections",
+                "s to establish",
+                "sweep: lost",
+                "requests/s",
+                "mean ms",
+                "p95 ms",
+                "p99 ms",
+                "max ms",
+                "lost",
+                "server CPU us/request",
+                "growth bytes/connection",
+            ],
+            rows,
+        ),
+        "",
+        "In a closed loop, 4,096 outstanding:",
+        "",
+        *table(
+            [
+                "",
+                "requests/s",
+                "server CPU us/request",
+                "of the floor's",
+                "load CPU us/request",
+                "of the floor's",
+                "growth bytes/connection",
+                "connections/s",
+            ],
+            [_floor_row("kernel floor, uring", [floor]), _cost_row(URING, runs, [floor])],
+        ),
+    ]
+
+
+def _million_row(server: Server, result: Result) -> list[str]:
+    achieved, latency, sweep = result["achieved"], result["latency_us"], result["sweep"]
+    return [
+        server.title,
+        f"{achieved['connections']:,}",
+        f"{achieved['connect_s']:.1f}",
+        f"{sweep['sent'] - sweep['received']:,} of {sweep['sent']:,}",
+        f"{achieved['rate']:,.0f}",
+        *(f"{latency[key] / 1000:.2f}" for key in ("mean", "p95", "p99", "max")),
+        f"{achieved['timed_out'] + achieved['errors']:,}",
+        f"{result['server']['cpu_us_per_request']:.1f}",
+        f"{result['server']['rss_growth_bytes_per_connection']:,.0f}",
+    ]
+
+
+SUITES = {
+    "cost": cost,
+    "sustained": sustained,
+    "fanout": fanout,
+    "idle": idle,
+    "million": million,
+}

@@ -1,0 +1,246 @@
+//! Churn: whose connection is closed and established again, and when. No I/O.
+//!
+//! A user whose turn has come sends no more. Their connection is closed once none of their requests
+//! waits, and established again once it is gone. Turns follow the users' numbers, so that whoever has
+//! been connected longest is next.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use reactor::ConnId;
+
+use crate::config::{Arrivals, RequestorConfig};
+use crate::rng::Rng;
+use crate::schedule::Schedule;
+
+/// See the module. Times are nanoseconds since the start of the warm-up.
+#[derive(Debug)]
+pub(crate) struct Churn {
+    /// When turns come; absent without churn.
+    turns: Option<Schedule>,
+    /// Whose turn is next.
+    next: u32,
+    users: u32,
+    /// Those who send no more, with their connections.
+    leaving: Vec<(u32, ConnId)>,
+    /// Those whose connections were closed and are not back.
+    away: HashSet<u32>,
+    timeout: u64,
+    /// Connections closed.
+    pub(crate) closed: u64,
+    /// Of these, established again.
+    pub(crate) restored: u64,
+}
+
+impl Churn {
+    /// The share of `users` of all users' churn, for thread `thread`.
+    pub(crate) fn new(config: &RequestorConfig, thread: u32, users: u32) -> Self {
+        let nanoseconds = |s: f64| Duration::from_secs_f64(s).as_nanos() as u64;
+        let rate = config.churn_rate * f64::from(users) / f64::from(config.users);
+        let phase = f64::from(thread) / f64::from(config.threads);
+        let end = nanoseconds(config.warmup_s + config.duration_s);
+        let turns = (rate > 0.0)
+            .then(|| Schedule::open(Arrivals::Uniform, rate, phase, end, Rng::new(config.seed)));
+        Self {
+            turns,
+            next: 0,
+            users,
+            leaving: Vec::new(),
+            away: HashSet::new(),
+            timeout: nanoseconds(config.timeout_s),
+            closed: 0,
+            restored: 0,
+        }
+    }
+
+    /// Takes the connections of those whose turns have come at `now` out of `conns`. At most half of
+    /// the users are absent at once; turns wait until some are back.
+    #[inline]
+    pub(crate) fn poll_turns(&mut self, now: u64, conns: &mut [ConnId]) {
+        while self.wakes_at(now).is_some_and(|due| due <= now)
+            && let Some(turns) = &mut self.turns
+            && let Some(user) = next_connected(conns, self.next)
+        {
+            turns.advance();
+            let conn = std::mem::replace(&mut conns[user as usize], ConnId::NONE);
+            self.leaving.push((user, conn));
+            self.next = (user + 1) % self.users;
+        }
+    }
+
+    /// A connection to be closed now: `is_awaited` tells whether a user's request still waits.
+    #[inline]
+    pub(crate) fn poll_leaver(&mut self, is_awaited: impl Fn(u32) -> bool) -> Option<ConnId> {
+        let found = self
+            .leaving
+            .iter()
+            .position(|(user, _)| !is_awaited(*user))?;
+        let (user, conn) = self.leaving.swap_remove(found);
+        self.away.insert(user);
+        self.closed += 1;
+        Some(conn)
+    }
+
+    /// Whether a user's requests go to others for now.
+    pub(crate) fn is_absent(&self, user: u32) -> bool {
+        self.away.contains(&user) || self.leaving.iter().any(|(leaver, _)| *leaver == user)
+    }
+
+    /// A user has a connection.
+    pub(crate) fn handle_ready(&mut self, user: u32) {
+        self.restored += u64::from(self.away.remove(&user));
+    }
+
+    /// A user's connection is gone. Whether it was closed here.
+    pub(crate) fn handle_lost(&mut self, user: u32) -> bool {
+        self.leaving.retain(|(leaver, _)| *leaver != user);
+        self.away.contains(&user)
+    }
+
+    /// Closes no more connections but those of users who have stopped sending.
+    pub(crate) fn stop(&mut self, now: u64) {
+        if let Some(turns) = &mut self.turns {
+            turns.stop(now);
+        }
+    }
+
+    /// Whether the run may end at `now`: everybody is back, or has had the time of a request's
+    /// timeout.
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        self.turns.as_ref().is_none_or(|turns| {
+            let is_settled = self.leaving.is_empty() && self.away.is_empty();
+            is_settled || now >= turns.end().saturating_add(self.timeout)
+        })
+    }
+
+    /// When the next turn comes, as seen at `now`, unless somebody has to come back before.
+    #[inline]
+    pub(crate) fn wakes_at(&self, now: u64) -> Option<u64> {
+        let turns = self.turns.as_ref().filter(|_| self.may_leave());
+        turns.and_then(|turns| turns.peek(now))
+    }
+
+    fn may_leave(&self) -> bool {
+        2 * (self.leaving.len() + self.away.len()) < self.users as usize
+    }
+}
+
+/// The first user from `user` on, in order and around, who has a connection.
+pub(crate) fn next_connected(conns: &[ConnId], user: u32) -> Option<u32> {
+    let (before, after) = conns.split_at(user as usize);
+    let found = after
+        .iter()
+        .chain(before)
+        .position(|id| *id != ConnId::NONE)?;
+    Some(((user as usize + found) % conns.len()) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// 100 turns a second for a second, after which a timeout of a second begins.
+    fn churn(users: u32, more: &str) -> (Churn, Vec<ConnId>) {
+        let json = format!(
+            r#"{{"transport":"tcp","address":"127.0.0.1:1","users":{users},"rate":1,"duration_s":1,
+            "timeout_s":1,"churn_rate":100{more}}}"#
+        );
+        let config = RequestorConfig::from_json(&json).unwrap();
+        let conns = (0..u64::from(users)).map(ConnId::from_bits).collect();
+        (Churn::new(&config, 0, users), conns)
+    }
+
+    /// The slots of the connections that are closed when nobody's request waits.
+    fn close_all(churn: &mut Churn) -> Vec<u32> {
+        std::iter::from_fn(|| churn.poll_leaver(|_| false))
+            .map(ConnId::slot)
+            .collect()
+    }
+
+    #[test]
+    fn users_leave_in_turn_at_the_rate() {
+        let (mut churn, mut conns) = churn(50, "");
+        let mut closed = Vec::new();
+        for now in (0..2_000).map(|ms| ms * MS) {
+            churn.poll_turns(now, &mut conns);
+            for user in close_all(&mut churn) {
+                closed.push(user);
+                assert!(churn.is_absent(user) && churn.handle_lost(user));
+                assert_eq!(conns[user as usize], ConnId::NONE);
+                conns[user as usize] = ConnId::from_bits(user.into());
+                churn.handle_ready(user);
+                assert!(!churn.is_absent(user));
+            }
+        }
+        let expected: Vec<u32> = (0..50).chain(0..50).collect();
+        assert_eq!(closed, expected);
+        assert_eq!((churn.closed, churn.restored), (100, 100));
+        assert_eq!(churn.wakes_at(2_000 * MS), None);
+        assert!(churn.is_over(2_000 * MS));
+    }
+
+    #[test]
+    fn nobody_leaves_with_a_request_that_waits() {
+        let (mut churn, mut conns) = churn(50, "");
+        churn.poll_turns(25 * MS, &mut conns);
+        assert_eq!(churn.leaving.len(), 3);
+        let conn = churn.poll_leaver(|user| user != 1).unwrap();
+        assert_eq!(
+            (conn.slot(), churn.poll_leaver(|user| user != 1)),
+            (1, None)
+        );
+        assert!(churn.is_absent(0) && churn.is_absent(1) && churn.is_absent(2));
+        assert!(!churn.handle_lost(0), "a real loss");
+        assert!(!churn.is_absent(0));
+        assert!(churn.handle_lost(1));
+    }
+
+    #[test]
+    fn half_of_the_users_stay_and_lost_ones_have_no_turn() {
+        let (mut churn, mut conns) = churn(10, "");
+        conns[1] = ConnId::NONE;
+        churn.poll_turns(990 * MS, &mut conns);
+        assert_eq!(close_all(&mut churn), [0, 5, 4, 3, 2]);
+        assert_eq!(churn.wakes_at(990 * MS), None);
+        churn.poll_turns(990 * MS, &mut conns);
+        assert_eq!(churn.poll_leaver(|_| false), None);
+        churn.handle_ready(3);
+        churn.poll_turns(990 * MS, &mut conns);
+        assert_eq!(close_all(&mut churn), [6]);
+        assert_eq!((churn.closed, churn.restored), (6, 1));
+    }
+
+    #[test]
+    fn the_end_waits_for_those_away_but_not_for_ever() {
+        let (mut churn, mut conns) = churn(4, "");
+        churn.poll_turns(0, &mut conns);
+        churn.stop(0);
+        assert!(!churn.is_over(0));
+        assert_eq!(close_all(&mut churn), [0]);
+        assert!(!churn.is_over(999 * MS));
+        assert!(churn.is_over(1_000 * MS));
+        churn.handle_ready(0);
+        assert!(churn.is_over(0));
+    }
+
+    #[test]
+    fn without_a_rate_nothing_happens() {
+        let (mut churn, mut conns) = churn(4, r#","churn_rate":0"#);
+        churn.poll_turns(u64::MAX, &mut conns);
+        assert_eq!(churn.poll_leaver(|_| false), None);
+        assert!(churn.is_over(0) && churn.wakes_at(0).is_none());
+    }
+
+    #[test]
+    fn the_search_goes_around() {
+        let mut conns = vec![ConnId::NONE; 4];
+        assert_eq!(next_connected(&conns, 2), None);
+        conns[1] = ConnId::from_bits(7);
+        for user in 0..4 {
+            assert_eq!(next_connected(&conns, user), Some(1));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Instruction counts of the codec, compared with the record by `make instructions`.
+//!
+//! Inputs are of the sizes that most messages have. Each benchmark handles [`MESSAGES`] of them, so
+//! that what surrounds the code under test hardly counts, and its teardown checks that it did.
+
+#![allow(
+    missing_docs,
+    clippy::disallowed_methods,
+    reason = "what the macros of the harness make"
+)]
+
+use std::hint::black_box;
+
+use gungraun::{library_benchmark, library_benchmark_group, main};
+use subjectbus_protocol::nats::{
+    ClientOp, FromClient, FromServer, Limits, Parser, ServerOp, Side, encode,
+};
+use subjectbus_protocol::ws::frame::{self, Header};
+use subjectbus_protocol::ws::{Batch, Decoder, Event, OpCode, Role, mask};
+
+const MESSAGES: usize = 960;
+/// Messages that share a read or a frame where a benchmark says "many".
+const MANY: usize = 16;
+const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
+
+/// A request as the load test sends it.
+const SUBJECT: &[u8] = b"autocomplete.v1.42";
+const REPLY: &[u8] = b"_INBOX.7XkQ2mPz9LrT4vNb8HsWcE.1017";
+const SID: &[u8] = b"17";
+const HEADERS: &[u8] = b"NATS/1.0\r\nTrace-Id: 8f14e45f\r\n\r\n";
+const PAYLOAD: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+
+/// A connection's received bytes, and how many come with each read.
+struct Reads {
+    wire: Vec<u8>,
+    size: usize,
+}
+
+/// [`MESSAGES`] messages that `append` writes, `per_read` of them in each read.
+fn reads(per_read: usize, append: impl Fn(&mut Vec<u8>)) -> Reads {
+    let mut wire = Vec::new();
+    append(&mut wire);
+    let size = wire.len() * per_read;
+    (1..MESSAGES).for_each(|_| append(&mut wire));
+    Reads { wire, size }
+}
+
+fn frames(per_read: usize, len: usize, key: Option<[u8; 4]>) -> Reads {
+    let payload = vec![b'x'; len];
+    reads(per_read, |wire| {
+        frame::encode_frame(wire, OpCode::Binary, &payload, key);
+    })
+}
+
+fn headers(len: usize) -> Reads {
+    reads(1, |wire| {
+        frame::encode_header(wire, true, OpCode::Binary, len, Some(KEY));
+    })
+}
+
+fn pubs(per_read: usize) -> Reads {
+    reads(per_read, |wire| {
+        encode::encode_pub(wire, SUBJECT, Some(REPLY), PAYLOAD);
+    })
+}
+
+fn hpubs() -> Reads {
+    reads(1, |wire| {
+        encode::encode_hpub(wire, SUBJECT, Some(REPLY), HEADERS, PAYLOAD);
+    })
+}
+
+fn msgs(per_read: usize) -> Reads {
+    reads(per_read, |wire| {
+        encode::encode_msg(wire, SUBJECT, SID, Some(REPLY), PAYLOAD);
+    })
+}
+
+/// The buffer comes back with the number, so that it is freed outside of what is counted.
+type Handled = (usize, Vec<u8>);
+
+fn check((handled, _): Handled) {
+    assert_eq!(handled, MESSAGES);
+}
+
+#[library_benchmark(setup = headers, teardown = check)]
+#[bench::seven_bits(100)]
+#[bench::sixteen_bits(1_500)]
+#[bench::sixty_four_bits(100_000)]
+fn header(Reads { wire, size }: Reads) -> Handled {
+    let parsed = wire.chunks(size).filter(|bytes| {
+        let header = Header::parse(bytes, Role::Server);
+        matches!(black_box(header), Ok(Some((_, len))) if len == size)
+    });
+    (parsed.count(), wire)
+}
+
+/// Buffers of the given length, one after the other.
+fn payloads(size: usize) -> Reads {
+    reads(1, |wire| wire.resize(wire.len() + size, b'x'))
+}
+
+#[library_benchmark(setup = payloads, teardown = check)]
+#[bench::bytes_32(32)]
+#[bench::bytes_1500(1_500)]
+fn unmask(Reads { mut wire, size }: Reads) -> Handled {
+    let mut count = 0;
+    for payload in wire.chunks_mut(size) {
+        mask::apply(payload, black_box(KEY), 0);
+        count += 1;
+    }
+    (count, wire)
+}
+
+/// Decodes every read; the number of complete messages.
+#[inline]
+fn decode(wire: &mut [u8], size: usize, role: Role) -> usize {
+    let mut decoder = Decoder::new(role, 1 << 20);
+    let mut messages = 0;
+    for mut read in wire.chunks_mut(size) {
+        while let Ok(Some(event)) = decoder.next(&mut read) {
+            let whole = matches!(
+                black_box(event),
+                Event::Data {
+                    end_of_message: true,
+                    ..
+                }
+            );
+            messages += usize::from(whole);
+        }
+    }
+    messages
+}
+
+#[library_benchmark(setup = frames, teardown = check)]
+#[bench::one_of_100_bytes(1, 100, Some(KEY))]
+#[bench::one_of_1500_bytes(1, 1_500, Some(KEY))]
+#[bench::many_of_100_bytes(MANY, 100, Some(KEY))]
+fn decode_masked(Reads { mut wire, size }: Reads) -> Handled {
+    (decode(&mut wire, size, Role::Server), wire)
+}
+
+#[library_benchmark(setup = frames, teardown = check)]
+#[bench::one_of_100_bytes(1, 100, None)]
+#[bench::many_of_100_bytes(MANY, 100, None)]
+fn decode_unmasked(Reads { mut wire, size }: Reads) -> Handled {
+    (decode(&mut wire, size, Role::Client), wire)
+}
+
+/// An output buffer that never has to grow.
+fn output() -> Vec<u8> {
+    Vec::with_capacity(MESSAGES * 256)
+}
+
+fn masked_output() -> (Vec<u8>, Option<[u8; 4]>) {
+    (output(), Some(KEY))
+}
+
+fn unmasked_output() -> (Vec<u8>, Option<[u8; 4]>) {
+    (output(), None)
+}
+
+#[library_benchmark(teardown = check)]
+#[bench::masked(setup = masked_output)]
+#[bench::unmasked(setup = unmasked_output)]
+fn batch((mut out, key): (Vec<u8>, Option<[u8; 4]>)) -> Handled {
+    let mut batch = Batch::new();
+    let mut messages = 0;
+    for _ in 0..MESSAGES / MANY {
+        for _ in 0..MANY {
+            let [subject, sid, reply, payload] = black_box([SUBJECT, SID, REPLY, PAYLOAD]);
+            let len = encode::msg_len(subject, sid, Some(reply), payload);
+            batch.begin(&mut out, len, key);
+            encode::encode_msg(&mut out, subject, sid, Some(reply), payload);
+            messages += 1;
+        }
+        batch.seal(&mut out, key);
+    }
+    (messages, out)
+}
+
+library_benchmark_group!(
+    name = ws;
+    benchmarks = header, unmask, decode_masked, decode_unmasked, batch
+);
+
+/// Parses every read; the number of operations that `is_message` takes.
+#[inline]
+fn parse<S: Side>(Reads { wire, size }: &Reads, is_message: impl Fn(&S::Op<'_>) -> bool) -> usize {
+    let limits = black_box(Limits {
+        headers: true,
+        ..Limits::default()
+    });
+    let mut parser = Parser::<S>::new();
+    let mut messages = 0;
+    for mut read in wire.chunks(*size) {
+        while let Ok(Some(op)) = parser.next(&limits, &mut read) {
+            messages += usize::from(is_message(black_box(&op)));
+        }
+    }
+    messages
+}
+
+#[library_benchmark(teardown = check)]
+#[bench::one_pub(args = (1), setup = pubs)]
+#[bench::many_pubs(args = (MANY), setup = pubs)]
+#[bench::one_hpub(setup = hpubs)]
+fn parse_from_client(reads: Reads) -> Handled {
+    let messages = parse::<FromClient>(&reads, |op| matches!(op, ClientOp::Pub { .. }));
+    (messages, reads.wire)
+}
+
+#[library_benchmark(teardown = check)]
+#[bench::one_msg(args = (1), setup = msgs)]
+#[bench::many_msgs(args = (MANY), setup = msgs)]
+fn parse_from_server(reads: Reads) -> Handled {
+    let messages = parse::<FromServer>(&reads, |op| matches!(op, ServerOp::Msg { .. }));
+    (messages, reads.wire)
+}
+
+#[library_benchmark]
+#[bench::with_reply(setup = output)]
+fn encode_pub(mut out: Vec<u8>) -> Vec<u8> {
+    for _ in 0..MESSAGES {
+        let [subject, reply, payload] = black_box([SUBJECT, REPLY, PAYLOAD]);
+        encode::encode_pub(&mut out, subject, Some(reply), payload);
+    }
+    out
+}
+
+#[library_benchmark]
+#[bench::with_reply(setup = output)]
+fn encode_msg(mut out: Vec<u8>) -> Vec<u8> {
+    for _ in 0..MESSAGES {
+        let [subject, sid, reply, payload] = black_box([SUBJECT, SID, REPLY, PAYLOAD]);
+        encode::encode_msg(&mut out, subject, sid, Some(reply), payload);
+    }
+    out
+}
+
+#[library_benchmark]
+#[bench::with_reply(setup = output)]
+fn encode_hmsg(mut out: Vec<u8>) -> Vec<u8> {
+    for _ in 0..MESSAGES {
+        let [subject, sid, reply, headers, payload] =
+            black_box([SUBJECT, SID, REPLY, HEADERS, PAYLOAD]);
+        encode::encode_hmsg(&mut out, subject, sid, Some(reply), headers, payload);
+    }
+    out
+}
+
+library_benchmark_group!(
+    name = nats;
+    benchmarks = parse_from_client, parse_from_server, encode_pub, encode_msg, encode_hmsg
+);
+
+main!(library_benchmark_groups = ws, nats);

@@ -1,0 +1,149 @@
+//! In steady state no message costs an allocation: what lies whole in a read is decoded, parsed and
+//! encoded without any.
+
+#![allow(clippy::unwrap_used)]
+
+use std::hint::black_box;
+
+use allocation_counter::measure;
+use subjectbus_protocol::nats::{
+    ClientOp, FromClient, FromServer, Limits, Parser, ServerOp, encode,
+};
+use subjectbus_protocol::ws::{Batch, Decoder, Event, Kind, OpCode, Role, frame};
+
+const MESSAGES: usize = 1000;
+const KEY: Option<[u8; 4]> = Some([0x37, 0xfa, 0x21, 0x3d]);
+const HEADERS: &[u8] = b"NATS/1.0\r\nTrace-Id: 8f14e45f\r\n\r\n";
+const LIMITS: Limits = Limits {
+    max_control_line: 4096,
+    max_payload: 1 << 20,
+    headers: true,
+};
+
+/// Frames of two operations each, as `append` writes them.
+fn frames(key: Option<[u8; 4]>, append: impl Fn(&mut Vec<u8>, usize)) -> Vec<u8> {
+    let mut wire = Vec::new();
+    for n in (0..MESSAGES).step_by(2) {
+        let mut payload = Vec::new();
+        append(&mut payload, n);
+        append(&mut payload, n + 1);
+        frame::encode_frame(&mut wire, OpCode::Binary, &payload, key);
+    }
+    wire
+}
+
+/// Gives the payload of each binary frame of `wire` to `take`.
+fn decode(wire: &mut [u8], role: Role, mut take: impl FnMut(&[u8])) {
+    let mut decoder = Decoder::new(role, 1 << 20);
+    let mut input = wire;
+    while let Some(event) = decoder.next(&mut input).unwrap() {
+        let Event::Data {
+            kind: Kind::Binary,
+            bytes,
+            end_of_message: true,
+        } = event
+        else {
+            panic!("{event:?}");
+        };
+        take(bytes);
+    }
+}
+
+/// Sends every message on to a subscriber, as the server does; their number.
+fn serve(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
+    let (mut parser, mut batch) = (Parser::<FromClient>::new(), Batch::new());
+    let mut messages = 0;
+    decode(wire, Role::Server, |mut bytes| {
+        while let Some(op) = parser.next(&LIMITS, &mut bytes).unwrap() {
+            let ClientOp::Pub {
+                subject,
+                reply,
+                headers,
+                payload,
+            } = op
+            else {
+                panic!("{op:?}");
+            };
+            match headers {
+                None => {
+                    let len = encode::msg_len(subject, b"7", reply, payload);
+                    batch.begin(out, len, None);
+                    encode::encode_msg(out, subject, b"7", reply, payload);
+                }
+                Some(headers) => {
+                    let len = encode::hmsg_len(subject, b"7", reply, headers, payload);
+                    batch.begin(out, len, None);
+                    encode::encode_hmsg(out, subject, b"7", reply, headers, payload);
+                }
+            }
+            messages += 1;
+        }
+        batch.seal(out, None);
+    });
+    messages
+}
+
+/// Answers every message, as a client that provides a service does; their number.
+fn answer(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
+    let (mut parser, mut batch) = (Parser::<FromServer>::new(), Batch::new());
+    let mut messages = 0;
+    decode(wire, Role::Client, |mut bytes| {
+        while let Some(op) = parser.next(&LIMITS, &mut bytes).unwrap() {
+            let ServerOp::Msg {
+                reply: Some(reply),
+                payload,
+                ..
+            } = op
+            else {
+                panic!("{op:?}");
+            };
+            batch.begin(out, encode::msg_len(reply, b"", None, payload), KEY);
+            encode::encode_pub(out, reply, None, payload);
+            messages += 1;
+        }
+        batch.seal(out, KEY);
+    });
+    messages
+}
+
+/// Runs `handle` once to let the output buffer grow, then checks that it allocates no more.
+fn check(wire: &[u8], handle: impl Fn(&mut [u8], &mut Vec<u8>) -> usize) {
+    let mut out = Vec::new();
+    assert_eq!(handle(&mut wire.to_vec(), &mut out), MESSAGES);
+    let expected = out.clone();
+    out.clear();
+    let mut wire = wire.to_vec();
+    let mut messages = 0;
+    let allocations = measure(|| messages = handle(&mut wire, &mut out));
+    assert_eq!(messages, MESSAGES);
+    assert_eq!(out, expected);
+    assert_eq!(allocations.count_total, 0, "{allocations:?}");
+}
+
+#[test]
+fn the_counter_counts() {
+    let allocations = measure(|| drop(black_box(vec![0_u8; 100])));
+    assert_eq!((allocations.count_total, allocations.bytes_total), (1, 100));
+}
+
+#[test]
+fn a_server_allocates_nothing_for_a_message() {
+    let wire = frames(KEY, |out, n| {
+        let (reply, payload) = (format!("_INBOX.{n}"), vec![b'x'; n]);
+        if n % 3 == 0 {
+            encode::encode_hpub(out, b"a.b", Some(reply.as_bytes()), HEADERS, &payload);
+        } else {
+            encode::encode_pub(out, b"a.b", Some(reply.as_bytes()), &payload);
+        }
+    });
+    check(&wire, serve);
+}
+
+#[test]
+fn a_client_allocates_nothing_for_a_message() {
+    let wire = frames(None, |out, n| {
+        let (reply, payload) = (format!("_INBOX.{n}"), vec![b'x'; n]);
+        encode::encode_msg(out, b"a.b", b"7", Some(reply.as_bytes()), &payload);
+    });
+    check(&wire, answer);
+}

@@ -1,0 +1,67 @@
+//! TCP sockets as the backends want them.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Whether calls that cannot be carried out at once fail or wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// They fail; for readiness.
+    NonBlocking,
+    /// They wait; io_uring makes of that a completion that comes later.
+    Blocking,
+}
+
+/// A TCP socket of `address`'s family.
+pub(crate) fn open(address: SocketAddr, mode: Mode) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let mut flags = SocketFlags::CLOEXEC;
+    flags.set(SocketFlags::NONBLOCK, mode == Mode::NonBlocking);
+    rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+}
+
+/// A socket that is ready to be connected to `to`, from the local address `from` where one is
+/// given.
+pub(crate) fn open_outgoing(
+    to: SocketAddr,
+    from: Option<IpAddr>,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
+    let fd = open(to, mode)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    if let Some(from) = from {
+        // The port is chosen when the destination is known, so that each source address has the
+        // whole ephemeral range towards it.
+        set_bind_address_no_port(fd.as_fd())?;
+        rustix::net::bind(&fd, &SocketAddr::new(from, 0))?;
+    }
+    Ok(fd)
+}
+
+/// IP_BIND_ADDRESS_NO_PORT, see ip(7).
+fn set_bind_address_no_port(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes one int, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
+}

@@ -1,0 +1,137 @@
+"""How the broker asks the kernel: what it does where that is forbidden, or where descriptors run out."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+import socket
+import sys
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conftest import require_driver
+from tests.servers import Broker, wait_until
+from tests.wire import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: Runs its arguments as a command that may not call io_uring_setup: seccomp(2) answers with EPERM.
+WITHOUT_IO_URING = """
+import ctypes, os, struct, sys
+
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+
+LOAD_NUMBER, IF_EQUAL, RETURN = 0x20, 0x15, 0x06
+IO_URING_SETUP, ALLOW, FAIL, EPERM = 425, 0x7FFF0000, 0x00050000, 1
+steps = [(LOAD_NUMBER, 0, 0, 0), (IF_EQUAL, 0, 1, IO_URING_SETUP), (RETURN, 0, 0, FAIL | EPERM),
+         (RETURN, 0, 0, ALLOW)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = Program(len(steps), ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
+assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+assert libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) == 0, ctypes.get_errno()
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+FORBIDDEN = (sys.executable, "-c", WITHOUT_IO_URING)
+
+
+def test_auto_takes_io_uring(start_broker: Callable[..., Broker]) -> None:
+    require_driver("uring")
+    broker = start_broker()
+    assert broker.varz()["driver"] == "uring"
+    assert broker.log() == ""
+
+
+def test_where_io_uring_is_forbidden_epoll_serves(start_broker: Callable[..., Broker]) -> None:
+    """Said in one line; `--shards` makes no difference to that."""
+    broker = start_broker(prefix=FORBIDDEN, shards=2)
+    assert broker.varz()["driver"] == "epoll"
+    lines = broker.log().splitlines()
+    assert len(lines) == 1, lines
+    assert "no io_uring" in lines[0]
+    assert "using epoll" in lines[0]
+    with closing(Wire(broker)) as wire:
+        wire.handshake()
+
+
+def test_io_uring_by_name_is_refused_where_it_is_forbidden(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="driver: the kernel permits no uring here"):
+        Broker.start(tmp_path, prefix=FORBIDDEN, driver="uring")
+
+
+def test_accepting_pauses_while_there_are_no_descriptors(start_broker: Callable[..., Broker]) -> None:
+    """Who is connected is served meanwhile, who connects waits, and nothing spins.
+
+    With io_uring connections hold no descriptors: what runs out there are the slots of the rings' tables,
+    which the reactor's own tests use up.
+    """
+    broker = start_broker(driver="epoll", shards=1)
+    monitor = http.client.HTTPConnection(*broker.monitor)
+
+    def failures() -> int:
+        monitor.request("GET", "/varz")
+        counters: dict[str, Any] = json.load(monitor.getresponse())
+        return int(counters["accept_failures"])
+
+    pid = broker.process.pid
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    with closing(monitor), closing(Wire(broker)) as early:
+        early.handshake()
+        assert failures() == 0
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+        began = time.monotonic()
+        with closing(Wire(broker)) as late:
+            wait_until(lambda: failures() >= 3, what="attempts to accept")
+            pauses = (time.monotonic() - began) / 0.1
+            assert failures() <= 2 * pauses + 2
+            early.ping()
+            late.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                late.socket.recv(1, socket.MSG_PEEK)
+            late.socket.setblocking(True)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+            late.handshake()
+            early.ping()
+
+
+@pytest.mark.parametrize("driver", ["epoll", "uring"])
+def test_who_is_there_keeps_the_memory(start_broker: Callable[..., Broker], driver: str) -> None:
+    """When too much waits for clients that do not read, new ones are refused, and old ones served."""
+    require_driver(driver)
+    broker = start_broker(driver=driver, shards=1, max_pending_total=1 << 20)
+    with closing(Wire(broker)) as slow, closing(Wire(broker)) as other:
+        slow.handshake()
+        other.handshake()
+        slow.send(b"SUB flood 1\r\nPING\r\n")
+        slow.expect(b"PONG\r\n")
+        payload = bytes(1 << 16)
+        flood = b"PUB flood %d\r\n%b\r\n" % (len(payload), payload) * 16
+
+        def refuses() -> bool:
+            other.send(flood)
+            with closing(Wire(broker)) as new:
+                new.send(b'CONNECT {"verbose": false}\r\nPING\r\n')
+                answer = new.read_line()
+                while answer.startswith(b"INFO"):
+                    answer = new.read_line()
+                return answer == b"-ERR 'no memory for more connections'\r\n"
+
+        wait_until(refuses, what="refusal")
+        other.ping()
+        assert broker.varz()["closed"]["no_memory"] >= 1
+        slow.socket.close()
+
+        def accepts() -> bool:
+            with closing(Wire(broker)) as new:
+                return new.read_line().startswith(b"INFO")
+
+        wait_until(accepts, what="acceptance")
+        other.ping()
