@@ -4,7 +4,9 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from heapq import nlargest
 from pathlib import Path
 from typing import Any
 from urllib.request import ProxyHandler, build_opener
@@ -12,7 +14,7 @@ from urllib.request import ProxyHandler, build_opener
 import psutil
 
 _TIMEOUT_S = 2.0
-_TABLE_ATTEMPTS = 3
+_HIGHEST_TRIED = 16
 _CORES = os.cpu_count() or 1
 # The monitor is on this machine: a proxy of the environment has no say in it.
 _OPENER = build_opener(ProxyHandler({}))
@@ -112,15 +114,14 @@ def count_descriptors(pid: int) -> int | None:
 
 def _read_table(folder: Path) -> _Table | None:
     """None when the thread has gone, or has no descriptors."""
-    for _ in range(_TABLE_ATTEMPTS):
-        try:
-            names = os.listdir(folder)  # noqa: PTH208 - a hundred thousand names, no paths
-            if not names:
-                return None
-            highest = max(names, key=int)
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - a hundred thousand names, no paths
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The highest may have been closed meanwhile; in a table of our own it can be that of the listing itself.
+    for highest in nlargest(_HIGHEST_TRIED, names, key=int):
+        with suppress(FileNotFoundError, ProcessLookupError):
             return _Table(folder, len(names), highest, str((folder / highest).readlink()))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # the highest was closed just now, or the thread has ended
     return None
 
 

@@ -151,12 +151,13 @@ def run_here(scenario: BroadcastScenario, options: Options, view: Meddler):
     return result
 
 
-#: Every second 40 MB for each user: far more than socket buffers and `CUTS_OFF_SOON` allow.
+#: 20 MB a second for each user. In the two seconds of the stop that is more than socket buffers and
+#: `CUTS_OFF_SOON` hold; a user who reads may stay behind for most of a second, on a busy machine.
 FLOOD = BroadcastScenario(
     name="flood",
     transport="tcp",
     users=4,
-    rate=400.0,
+    rate=200.0,
     message_bytes=100_000,
     warmup_s=0.2,
     duration_s=4.0,
@@ -164,7 +165,7 @@ FLOOD = BroadcastScenario(
     processes=2,
     thresholds=("broadcast.missing == 0", "achieved.disconnected == 0"),
 )
-CUTS_OFF_SOON = {"max_pending": 2_000_000, "write_deadline_s": 1}
+CUTS_OFF_SOON = {"max_pending": 16_000_000, "write_deadline_s": 2}
 
 
 def flood(scenario: BroadcastScenario, options: Options):
