@@ -67,7 +67,24 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Seconds | UnsetType, Meta(description="Seconds that a blocked write may last.")
     ] = UNSET
     handshake_timeout_s: Annotated[
-        Seconds | UnsetType, Meta(description="Seconds that a WebSocket handshake may last.")
+        Seconds | UnsetType, Meta(description="Seconds that a WebSocket handshake or HTTP request may take.")
+    ] = UNSET
+    http_idle_timeout_s: Annotated[
+        Seconds | UnsetType, Meta(description="Seconds between two HTTP requests of a connection.")
+    ] = UNSET
+    request_timeout_s: Annotated[
+        Seconds | UnsetType,
+        Meta(description="Seconds that an HTTP request waits for its reply, unless it says so itself."),
+    ] = UNSET
+    event_heartbeat_s: Annotated[
+        Seconds | UnsetType, Meta(description="Seconds between two signs of life in a stream of events.")
+    ] = UNSET
+    cors_origins: Annotated[
+        tuple[str, ...] | UnsetType,
+        Meta(
+            description='Origin whose pages may use the HTTP gateway, "*" for all; may be given several times.',
+            extra={"metavar": "ORIGIN"},
+        ),
     ] = UNSET
     lame_duck_grace_s: Annotated[
         Seconds | UnsetType, Meta(description="Seconds between the notice of a drain and the first close.")

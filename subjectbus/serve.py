@@ -29,8 +29,10 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
             option = click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=meta.description)
         else:
             metavar = (meta.extra or {}).get("metavar", "VALUE")
-            help_text = f"{meta.description}  [default: {default}]" if default != "" else meta.description
-            option = click.option(flag, field.name, metavar=metavar, help=help_text)
+            is_list = isinstance(default, list)
+            has_default = default not in ("", [])
+            help_text = f"{meta.description}  [default: {default}]" if has_default else meta.description
+            option = click.option(flag, field.name, metavar=metavar, help=help_text, multiple=is_list)
         command = option(command)
     return command
 
@@ -46,9 +48,10 @@ def _meta(annotation: object) -> msgspec.Meta:
     "--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="TOML file; flags win."
 )
 @_config_options
-def serve(config_path: Path | None, **flags: str | bool | None) -> int:
+def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None) -> int:
     """Run the broker until SIGTERM or SIGINT, which drain it; a second one ends it at once."""
-    config = load_config(config_path, {key: value for key, value in flags.items() if value is not None})
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    config = load_config(config_path, given)
     limits.raise_descriptor_limit()
     server = Server(config)
     with _signals_held():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Address = tuple[str, int]
-Options = dict[str, str | float | bool]
+Options = dict[str, str | float | bool | list[str]]
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 20.0
@@ -272,12 +272,12 @@ class NatsServer(Server):
 
 
 def flags(options: Options) -> list[str]:
-    """Command line flags; True is a flag without a value."""
+    """Command line flags; True is a flag without a value, a list a flag for each of its values."""
     words = []
     for name, value in options.items():
-        words.append("--" + name.replace("_", "-"))
-        if value is not True:
-            words.append(str(value))
+        flag = "--" + name.replace("_", "-")
+        for one in value if isinstance(value, list) else [value]:
+            words += [flag] if one is True else [flag, str(one)]
     return words
 
 

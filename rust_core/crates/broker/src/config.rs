@@ -115,8 +115,16 @@ pub struct Config {
     pub ping_max: u8,
     /// Time without progress after which a client that does not read is a slow consumer.
     pub write_deadline_s: f64,
-    /// Time for the HTTP request of a WebSocket handshake.
+    /// Time for a WebSocket handshake, or for any other HTTP request to come whole.
     pub handshake_timeout_s: f64,
+    /// Silence after which an HTTP connection between two requests is closed.
+    pub http_idle_timeout_s: f64,
+    /// How long a request to the gateway waits for its reply where it does not say so itself.
+    pub request_timeout_s: f64,
+    /// How often a stream of events shows that it is there.
+    pub event_heartbeat_s: f64,
+    /// Origins whose pages may use the gateway, such as "https://example.org"; "*" for all.
+    pub cors_origins: Vec<String>,
     /// Time between the announcement of lame duck mode and the first close.
     pub lame_duck_grace_s: f64,
     /// Time over which lame duck mode closes the clients.
@@ -143,11 +151,28 @@ impl Default for Config {
             ping_max: 2,
             write_deadline_s: 10.0,
             handshake_timeout_s: 10.0,
+            http_idle_timeout_s: 60.0,
+            request_timeout_s: 5.0,
+            event_heartbeat_s: 15.0,
+            cors_origins: Vec::new(),
             // Together they fit into the 30 s that service managers allow for stopping.
             lame_duck_grace_s: 2.0,
             lame_duck_duration_s: 20.0,
         }
     }
+}
+
+/// The longest time that a request to the gateway may ask to wait, unless the default is longer.
+const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The gateway's settings as the shards use them.
+#[derive(Debug, Clone)]
+pub(crate) struct GatewayLimits {
+    pub(crate) cors_origins: Vec<String>,
+    pub(crate) request_timeout: Duration,
+    pub(crate) max_request_timeout: Duration,
+    /// Bytes.
+    pub(crate) max_subject: usize,
 }
 
 /// The settings as the shards use them.
@@ -163,9 +188,18 @@ pub(crate) struct Limits {
     pub(crate) ping_max: u8,
     pub(crate) write_deadline: Duration,
     pub(crate) handshake_timeout: Duration,
+    pub(crate) http_idle_timeout: Duration,
+    pub(crate) http_heartbeat: Duration,
     pub(crate) lame_duck_grace: Duration,
     pub(crate) lame_duck_duration: Duration,
     pub(crate) echo: bool,
+}
+
+impl Limits {
+    /// How often an HTTP connection's time is looked at.
+    pub(crate) fn http_check(&self) -> Duration {
+        self.handshake_timeout.min(self.http_idle_timeout)
+    }
 }
 
 impl Config {
@@ -246,9 +280,22 @@ impl Config {
             ping_max: self.ping_max,
             write_deadline: Duration::from_secs_f64(self.write_deadline_s),
             handshake_timeout: Duration::from_secs_f64(self.handshake_timeout_s),
+            http_idle_timeout: Duration::from_secs_f64(self.http_idle_timeout_s),
+            http_heartbeat: Duration::from_secs_f64(self.event_heartbeat_s),
             lame_duck_grace: Duration::from_secs_f64(self.lame_duck_grace_s),
             lame_duck_duration: Duration::from_secs_f64(self.lame_duck_duration_s),
             echo: self.echo,
+        }
+    }
+
+    /// The gateway's settings for the shards.
+    pub(crate) fn gateway_limits(&self) -> GatewayLimits {
+        let request_timeout = Duration::from_secs_f64(self.request_timeout_s);
+        GatewayLimits {
+            cors_origins: self.cors_origins.clone(),
+            request_timeout,
+            max_request_timeout: MAX_REQUEST_TIMEOUT.max(request_timeout),
+            max_subject: self.max_control_line,
         }
     }
 
@@ -306,6 +353,9 @@ impl Config {
             ("ping_interval_s", self.ping_interval_s, 0.0),
             ("write_deadline_s", self.write_deadline_s, 0.001),
             ("handshake_timeout_s", self.handshake_timeout_s, 0.001),
+            ("http_idle_timeout_s", self.http_idle_timeout_s, 0.001),
+            ("request_timeout_s", self.request_timeout_s, 0.001),
+            ("event_heartbeat_s", self.event_heartbeat_s, 0.1),
             ("lame_duck_grace_s", self.lame_duck_grace_s, 0.0),
             ("lame_duck_duration_s", self.lame_duck_duration_s, 0.0),
         ];
@@ -321,6 +371,14 @@ impl Config {
                 key: "server_name",
                 what,
             });
+        }
+        let is_origin = |text: &String| {
+            let host = text.split_once("://").map(|(_, host)| host);
+            text == "*" || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ']))
+        };
+        if let Some(wrong) = self.cors_origins.iter().find(|origin| !is_origin(origin)) {
+            let what = format!("{wrong:?} is neither an origin like \"https://example.org\" nor \"*\"");
+            return Err(ConfigError { key: "cors_origins", what });
         }
         if self.addresses()?.iter().all(|(key, _)| *key == "monitor") {
             let what = "either tcp or http must have an address".into();
@@ -365,6 +423,9 @@ mod tests {
             (r#"{"tcp":"","http":""}"#, "tcp"),
             (r#"{"driver":"kqueue"}"#, "driver"),
             (r#"{"server_name":"a\u0007b"}"#, "server_name"),
+            (r#"{"request_timeout_s":0}"#, "request_timeout_s"),
+            (r#"{"cors_origins":["*","https://a.b/c"]}"#, "cors_origins"),
+            (r#"{"cors_origins":["https://*.b"]}"#, "cors_origins"),
         ] {
             assert_eq!(Config::from_json(json).unwrap_err().key, key, "{json}");
         }

@@ -58,6 +58,16 @@ named! {
     Stalls = "stalled_clients",
     /// `-ERR` sent.
     Errors = "errors",
+    /// Requests of HTTP, the monitor's included.
+    HttpRequests = "http_requests",
+    /// Of these, answered by an error.
+    HttpErrors = "http_errors",
+    /// Streams of events begun.
+    EventStreams = "event_streams",
+    /// Requests of HTTP that were published to wait for a reply.
+    GatewayRequests = "gateway_requests",
+    /// Of these, without a reply in time.
+    GatewayTimeouts = "gateway_timeouts",
     /// Receivers named by the routing table.
     Matched = "matched",
     /// Messages wholly taken by the kernel.

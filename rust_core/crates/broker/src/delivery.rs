@@ -6,9 +6,10 @@ use protocol::nats::encode;
 use reactor::{Conn, ConnId};
 
 use crate::counters::{Counter, Reason};
+use crate::http::inbox::REPLY;
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
 use crate::outbound::{self, Encoded};
-use crate::session::Flags;
+use crate::session::{Flags, Transport};
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::Weight;
 
@@ -28,8 +29,14 @@ fn slice_of(message: &Message<'_>) -> usize {
 }
 
 impl Shard {
-    /// Routes a message that the client `id` has published.
-    pub(crate) fn publish(&mut self, io: &mut Io, id: ConnId, flags: Flags, message: &Message<'_>) {
+    /// Routes a message that the client `id` has published; the number of its receivers.
+    pub(crate) fn publish(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        flags: Flags,
+        message: &Message<'_>,
+    ) -> usize {
         self.counts.add(Counter::InMsgs, 1);
         self.counts.add(Counter::InBytes, message.len() as u64);
         let (me, echo) = (self.index, flags.has(Flags::ECHO));
@@ -40,12 +47,16 @@ impl Shard {
             .match_into(message.subject, &mut matches, &mut self.rng, |to| {
                 echo || to.conn != id || to.shard != me
             });
-        self.counts.add(Counter::Matched, matches.len() as u64);
+        if let Some(to) = self.shared.inboxes.receiver(message.subject) {
+            matches.add(to);
+        }
+        let receivers = matches.len();
+        self.counts.add(Counter::Matched, receivers as u64);
         // What a publisher sends must not overtake what it sent before.
         let by_mail =
-            matches.len() > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
+            receivers > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
         let mut mailed = false;
-        let mut encoded = self.begin_encoding(matches.len());
+        let mut encoded = self.begin_encoding(receivers);
         for to in matches.receivers() {
             if to.shard == me && !by_mail {
                 self.deliver(io, to, message, (me, id), encoded.as_mut());
@@ -73,6 +84,7 @@ impl Shard {
             }
         }
         self.matches = matches;
+        receivers
     }
 
     /// Appends a message to the output of a receiver on this shard, or counts why not.
@@ -85,6 +97,10 @@ impl Shard {
         publisher: (u16, ConnId),
         encoded: Option<&mut Encoded>,
     ) {
+        if to.index & REPLY != 0 {
+            self.deliver_reply(io, to, message);
+            return;
+        }
         let limits = &self.shared.limits;
         let Some(Conn {
             session, output, ..
@@ -109,9 +125,8 @@ impl Shard {
             return;
         }
         let falls_behind = pending > limits.max_pending / 4 * 3;
-        let sid = subscription.sid();
         let (framing, flags) = (&mut session.framing, session.flags);
-        outbound::append_message(framing, output, flags, sid, message, encoded);
+        outbound::append_message(framing, output, flags, subscription, message, encoded);
         io.spend(message.len() + OVERHEAD);
         self.counts.add(Counter::OutMsgs, 1);
         self.counts.add(Counter::OutBytes, message.len() as u64);
@@ -201,7 +216,8 @@ impl Shard {
             return;
         };
         conn.session.is_stalled = false;
-        if conn.session.deferred.is_none() {
+        let is_http = matches!(conn.session.transport, Transport::Http(_));
+        if conn.session.deferred.is_none() && !is_http {
             io.set_reading(id, true);
         } else {
             self.deferred.push_back(id);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use reactor::{Conn, ConnId};
 
 use crate::counters::Reason;
-use crate::outbound;
+use crate::outbound::{self, Framing};
 use crate::session::{Flags, Session, Transport};
 use crate::shard::{Draining, Io, Shard, Timer};
 use crate::shared::ListenerKind;
@@ -35,11 +35,12 @@ impl Shard {
             let Some(conn) = io.conn(id) else { continue };
             let session = &conn.session;
             match session.transport {
-                Transport::Http(_) => {
+                // One that waits for a reply, or is sent events, has the grace time.
+                Transport::Http(ref http) if session.is_client && http.is_idle() => {
                     self.end(io, id, Reason::Shutdown, None);
                 }
                 _ if session.flags.has(Flags::ASYNC_INFO) && session.flags.has(Flags::GREETED) => {
-                    let is_websocket = session.framing.is_some();
+                    let is_websocket = matches!(session.framing, Framing::WebSocket(_));
                     let (cid, peer) = (session.cid, session.peer);
                     let info = self.shared.info.encode(is_websocket, true, cid, peer);
                     if let Some(conn) = io.writer(id) {

@@ -7,26 +7,21 @@ use protocol::nats::{FromClient, Parser, encode, error};
 use reactor::{Closed, Conn, ConnId, Handler, Origin};
 
 use crate::counters::{Counter, Reason};
-use crate::http;
+use crate::http::events::HEARTBEAT;
 use crate::mail::Mail;
 use crate::nats::Read;
-use crate::outbound;
+use crate::outbound::{self, Framing};
 use crate::session::{Deferred, Session, Transport};
 use crate::shard::{Io, Shard, Timer};
-use crate::shared::ListenerKind;
 
 impl Handler for Shard {
     type Session = Session;
     type Mail = Mail;
 
     fn accept(&mut self, listener: usize, peer: SocketAddr) -> Option<Session> {
-        let transport = match self.listeners.get(listener)? {
-            ListenerKind::Tcp => Transport::Tcp(Parser::new()),
-            ListenerKind::Http => Transport::Http(Vec::new()),
-            ListenerKind::Monitor => Transport::Monitor(Vec::new()),
-        };
+        let listener = *self.listeners.get(listener)?;
         let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
-        Some(Session::new(cid, peer, transport))
+        Some(Session::new(cid, peer, listener))
     }
 
     fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {
@@ -37,7 +32,7 @@ impl Handler for Shard {
             self.shared.open.fetch_add(1, Ordering::Relaxed);
         }
         if !matches!(conn.session.transport, Transport::Tcp(_)) {
-            io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.handshake_timeout);
+            io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.http_check());
         } else if self.take_place(io, id) {
             self.greet(io, id);
         }
@@ -53,8 +48,7 @@ impl Handler for Shard {
                 let goes_on = self.receive_websocket(io, id, &mut decoder, &mut parser, bytes);
                 goes_on.then_some(Transport::WebSocket(decoder, parser))
             }
-            Transport::Http(head) => self.receive_http(io, id, head, bytes),
-            Transport::Monitor(head) => self.receive_monitor(io, id, head, bytes),
+            Transport::Http(http) => self.receive_http(io, id, http, bytes),
             Transport::Echo(mut echo) => {
                 let goes_on = self.receive_echo(io, id, &mut echo, bytes);
                 goes_on.then_some(Transport::Echo(echo))
@@ -113,7 +107,8 @@ impl Handler for Shard {
         match kind {
             Timer::PING => self.handle_ping_timer(io, id),
             Timer::WRITE => self.handle_write_timer(io, id),
-            Timer::HANDSHAKE => self.handle_handshake_timer(io, id),
+            Timer::HANDSHAKE => self.handle_http_timer(io, id),
+            Timer::REPLY => self.handle_reply_timer(io, id),
             Timer::RESUME => self.handle_resume_timer(io, id),
             Timer::LAME_DUCK => self.handle_lame_duck_timer(io),
             _ => {}
@@ -185,13 +180,11 @@ impl Shard {
                 // Goes on when the stall ends.
                 continue;
             }
-            let Some(Deferred { plain, mut frames }) =
-                conn.session.deferred.take().map(|deferred| *deferred)
-            else {
-                continue;
-            };
+            let Deferred { plain, mut frames } =
+                conn.session.deferred.take().map_or_else(Deferred::default, |deferred| *deferred);
             let transport = std::mem::replace(&mut conn.session.transport, Transport::Busy);
             let transport = match transport {
+                Transport::Http(http) => self.receive_http(io, id, http, &[]),
                 Transport::Tcp(parser) => self.receive_tcp(io, id, parser, &plain),
                 Transport::WebSocket(mut decoder, mut parser) => {
                     let goes_on = match self.receive_nats(io, id, &mut parser, &plain) {
@@ -209,8 +202,10 @@ impl Shard {
                 other => Some(other),
             };
             if let (Some(transport), Some(conn)) = (transport, io.conn_mut(id)) {
+                let is_http = matches!(transport, Transport::Http(_));
                 conn.session.transport = transport;
-                if conn.session.deferred.is_none() && !conn.session.is_stalled {
+                // HTTP knows itself whether it can take more.
+                if !is_http && conn.session.deferred.is_none() && !conn.session.is_stalled {
                     io.set_reading(id, true);
                 }
             }
@@ -236,11 +231,19 @@ impl Shard {
     }
 
     fn handle_ping_timer(&mut self, io: &mut Io, id: ConnId) {
-        let Some(interval) = self.shared.limits.ping_interval else {
-            return;
-        };
+        let limits = &self.shared.limits;
         let Some(conn) = io.conn_mut(id) else { return };
         let session = &mut conn.session;
+        if let Framing::Events(_) = session.framing {
+            if let Some(conn) = io.writer(id) {
+                conn.output.tail().extend_from_slice(HEARTBEAT);
+            }
+            io.set_timer(id, Timer::PING, limits.http_heartbeat);
+            return;
+        }
+        let Some(interval) = limits.ping_interval else {
+            return;
+        };
         if std::mem::take(&mut session.is_active) {
             session.pings_out = 0;
         } else if session.pings_out >= self.shared.limits.ping_max {
@@ -268,28 +271,6 @@ impl Shard {
             self.end_slow_consumer(io, id);
         } else {
             self.on_blocked(io, id);
-        }
-    }
-
-    fn handle_handshake_timer(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.conn_mut(id) else { return };
-        match conn.session.transport {
-            Transport::Http(_) => {
-                let response = http::plain(408, "the request did not come in time", &[]);
-                if let Some(conn) = io.writer(id) {
-                    conn.output.tail().extend_from_slice(&response);
-                }
-                self.end(io, id, Reason::HandshakeTimeout, None);
-            }
-            // Between requests it may be idle for one interval, inside a request not at all.
-            Transport::Monitor(ref head) => {
-                if head.is_empty() && std::mem::take(&mut conn.session.is_active) {
-                    io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.handshake_timeout);
-                } else {
-                    self.end(io, id, Reason::HandshakeTimeout, None);
-                }
-            }
-            _ => {}
         }
     }
 }

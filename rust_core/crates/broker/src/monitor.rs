@@ -1,88 +1,12 @@
-//! The monitor's listener: `/healthz` and `/varz`, by GET and HEAD.
+//! What the monitor shows.
 
-use protocol::http::{HeadLimits, RequestHead, encode_response, parse_head};
-use reactor::ConnId;
 use serde_json::{Value, json};
 
-use crate::http::{join, plain, refusal};
-use crate::session::Transport;
 use crate::shard::{Io, Shard};
 
-const JSON: &[(&str, &str)] = &[
-    ("Content-Type", "application/json"),
-    ("Cache-Control", "no-store"),
-];
-
 impl Shard {
-    /// Reads requests and answers them; what has arrived of the next one, or `None` when the
-    /// connection has ended.
-    pub(crate) fn receive_monitor(
-        &mut self,
-        io: &mut Io,
-        id: ConnId,
-        mut head: Vec<u8>,
-        input: &[u8],
-    ) -> Option<Transport> {
-        let whole = join(&mut head, input);
-        match parse_head(whole, HeadLimits::default()) {
-            Ok(None) => Some(Transport::Monitor(whole.to_vec())),
-            Ok(Some((request, used))) => {
-                // Bodies are not read and requests not queued: nothing may follow unasked.
-                let is_last = used < whole.len();
-                if self.answer_monitor(io, id, &request, is_last)? {
-                    return Some(Transport::Monitor(Vec::new()));
-                }
-                self.end_http(io, id, &[]);
-                None
-            }
-            Err(error) => {
-                self.end_http(io, id, &refusal(error));
-                None
-            }
-        }
-    }
-
-    /// Answers one request; whether another may follow.
-    fn answer_monitor(
-        &mut self,
-        io: &mut Io,
-        id: ConnId,
-        request: &RequestHead<'_>,
-        is_last: bool,
-    ) -> Option<bool> {
-        let head_only = match request.method {
-            "GET" => false,
-            "HEAD" => true,
-            _ => {
-                let allow = [("Allow", "GET, HEAD")];
-                self.end_http(io, id, &plain(405, "only GET and HEAD here", &allow));
-                return None;
-            }
-        };
-        let (status, body) = match request.path() {
-            "/healthz" => (200, json!({"status": "ok"})),
-            "/varz" => (200, self.varz(io)),
-            _ => (
-                404,
-                json!({"error": "no such page", "pages": ["/healthz", "/varz"]}),
-            ),
-        };
-        let keep_alive = !is_last
-            && request.keep_alive()
-            && request.headers.count("Content-Length") == 0
-            && request.headers.count("Transfer-Encoding") == 0;
-        if io.conn(id)?.output.len() > self.shared.limits.max_pending {
-            self.end_slow_consumer(io, id);
-            return None;
-        }
-        let conn = io.writer(id)?;
-        let body = body.to_string();
-        let out = conn.output.tail();
-        encode_response(out, status, JSON, body.as_bytes(), keep_alive, head_only);
-        Some(keep_alive)
-    }
-
-    fn varz(&mut self, io: &mut Io) -> Value {
+    /// The counters and settings that `/varz` shows.
+    pub(crate) fn varz(&mut self, io: &mut Io) -> Value {
         self.publish_counts(io);
         let shared = &self.shared;
         let mut object = shared.totals().to_json();

@@ -5,13 +5,27 @@ use protocol::nats::encode;
 use protocol::ws::{Batch, OpCode, close, frame};
 use reactor::{Conn, Output};
 
+use crate::http::events::{EventFormat, encode_data, encode_id};
 use crate::mail::Message;
 use crate::session::{Flags, Session};
+use crate::subscriptions::Subscription;
+
+/// How a connection's output is put together.
+pub(crate) enum Framing {
+    /// The NATS stream as it is.
+    Tcp,
+    /// The NATS stream in the frames of a WebSocket.
+    WebSocket(Batch),
+    /// Answers of HTTP.
+    Http,
+    /// Messages alone, as Server-Sent Events.
+    Events(EventFormat),
+}
 
 /// Appends `len` bytes of the NATS stream, which `encode` writes.
 #[inline]
 pub(crate) fn append(
-    framing: &mut Option<Batch>,
+    framing: &mut Framing,
     output: &mut Output,
     len: usize,
     encode: impl FnOnce(&mut Vec<u8>),
@@ -21,7 +35,7 @@ pub(crate) fn append(
         output.seal();
     }
     let tail = output.tail();
-    if let Some(batch) = framing {
+    if let Framing::WebSocket(batch) = framing {
         batch.begin(tail, len, None);
     }
     encode(tail);
@@ -29,8 +43,8 @@ pub(crate) fn append(
 
 /// Completes the open frame.
 #[inline]
-pub(crate) fn seal_frame(framing: &mut Option<Batch>, output: &mut Output) {
-    if let Some(batch) = framing {
+pub(crate) fn seal_frame(framing: &mut Framing, output: &mut Output) {
+    if let Framing::WebSocket(batch) = framing {
         batch.seal(output.tail(), None);
     }
 }
@@ -41,6 +55,8 @@ pub(crate) struct Encoded {
     bytes: Vec<u8>,
     sid: Vec<u8>,
     has_headers: bool,
+    /// The message as the data of an event, by format.
+    events: [Vec<u8>; 2],
     /// Receivers in a row who wanted other bytes than the one before.
     misses: u32,
 }
@@ -52,7 +68,17 @@ impl Encoded {
     /// Forgets the last message.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
+        self.events.iter_mut().for_each(Vec::clear);
         self.misses = 0;
+    }
+
+    /// The message as the data of an event.
+    fn event(&mut self, format: EventFormat, message: &Message<'_>) -> &[u8] {
+        let data = &mut self.events[format as usize];
+        if data.is_empty() {
+            encode_data(data, format, message);
+        }
+        data
     }
 
     /// The message for `sid`, encoded anew where the one before wanted something else; `None` when
@@ -75,17 +101,22 @@ impl Encoded {
     }
 }
 
-/// Appends a message for the subscription `sid` of a client that asked for `flags`. `encoded` serves
-/// messages with several receivers.
+/// Appends a message for a subscription of a client that asked for `flags`. `encoded` serves messages
+/// with several receivers.
 #[inline]
 pub(crate) fn append_message(
-    framing: &mut Option<Batch>,
+    framing: &mut Framing,
     output: &mut Output,
     flags: Flags,
-    sid: &[u8],
+    subscription: &Subscription,
     message: &Message<'_>,
     encoded: Option<&mut Encoded>,
 ) {
+    if let Framing::Events(format) = *framing {
+        append_event(output, format, subscription.delivered, message, encoded);
+        return;
+    }
+    let sid = subscription.sid();
     let has_headers = message.headers.is_some() && flags.has(Flags::HEADERS);
     let kept = encoded.and_then(|encoded| encoded.message(sid, has_headers, message));
     match kept {
@@ -100,6 +131,26 @@ pub(crate) fn append_message(
                 encode_message(out, sid, has_headers, message);
             },
         ),
+    }
+    output.add_items(1);
+}
+
+/// Appends a message as the event with this number.
+fn append_event(
+    output: &mut Output,
+    format: EventFormat,
+    number: u64,
+    message: &Message<'_>,
+    encoded: Option<&mut Encoded>,
+) {
+    if output.tail_is_full() {
+        output.seal();
+    }
+    let tail = output.tail();
+    encode_id(tail, number);
+    match encoded {
+        Some(encoded) => tail.extend_from_slice(encoded.event(format, message)),
+        None => encode_data(tail, format, message),
     }
     output.add_items(1);
 }
@@ -168,8 +219,11 @@ pub(crate) fn append_held(conn: &mut Conn<Session>) {
     }
 }
 
-/// Appends `-ERR '<text>'`.
+/// Appends `-ERR '<text>'`, if the connection speaks NATS.
 pub(crate) fn append_error(conn: &mut Conn<Session>, text: &str) {
+    if let Framing::Http | Framing::Events(_) = conn.session.framing {
+        return;
+    }
     let mut bytes = Vec::with_capacity(text.len() + 10);
     encode::encode_err(&mut bytes, text);
     append_bytes(conn, &bytes);
@@ -183,7 +237,7 @@ pub(crate) fn append_pong(conn: &mut Conn<Session>, payload: &[u8]) {
 
 /// Appends a close frame, if the connection is a WebSocket.
 pub(crate) fn append_close(conn: &mut Conn<Session>, code: u16, reason: &str) {
-    if conn.session.framing.is_some() {
+    if let Framing::WebSocket(_) = conn.session.framing {
         seal_frame(&mut conn.session.framing, &mut conn.output);
         close::encode_close(conn.output.tail(), code, reason, None);
     }

@@ -1,6 +1,7 @@
 //! The process's view of the broker: start, drain, stop, totals.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +19,7 @@ use router::SharedRouter;
 use crate::capacity::{self, Size, Tables};
 use crate::config::{Config, ConfigError};
 use crate::counters::{Published, Totals};
+use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::mail::Mail;
 use crate::shard::Shard;
@@ -109,6 +111,8 @@ impl Broker {
         let shared = Arc::new(Shared {
             routing: SharedRouter::new(),
             limits: config.limits(max_connections),
+            gateway: config.gateway_limits(),
+            inboxes: Inboxes::new(RandomState::new().build_hasher().finish(), shards),
             info: Info::new(config, &addresses, seed),
             max_ws_message: (MAX_GATHERED + config.max_payload + config.max_control_line) as u32,
             open: AtomicUsize::new(0),

@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use protocol::nats::{ConnectOptions, FromClient, Parser};
-use protocol::ws::{Batch, Decoder, Role};
+use protocol::ws::{Decoder, Role};
 
 use crate::counters::Reason;
+use crate::http::Http;
+use crate::outbound::Framing;
+use crate::shared::ListenerKind;
 use crate::subscriptions::{Place, Subscriptions};
 
 /// Largest message that the echo takes: what the Autobahn test suite sends.
@@ -32,14 +35,12 @@ impl Echo {
 pub(crate) enum Transport {
     /// NATS over plain TCP.
     Tcp(Parser<FromClient>),
-    /// HTTP that has not become WebSocket yet: the head as far as it has arrived.
-    Http(Vec<u8>),
+    /// HTTP, of clients or of the monitor.
+    Http(Http),
     /// NATS over WebSocket.
     WebSocket(Decoder, Parser<FromClient>),
     /// The conformance echo.
     Echo(Box<Echo>),
-    /// HTTP on the monitor's listener.
-    Monitor(Vec<u8>),
     /// Taken out while its bytes are being read, or ended.
     Busy,
 }
@@ -58,6 +59,9 @@ impl Flags {
     pub(crate) const ASYNC_INFO: u8 = 32;
     /// The first `PONG` has been sent.
     pub(crate) const GREETED: u8 = 64;
+
+    /// Of a request to the gateway.
+    pub(crate) const GATEWAY: Self = Self(Self::ECHO);
 
     /// Before any `CONNECT`.
     pub(crate) const TELNET: Self = Self(Self::VERBOSE | Self::PEDANTIC | Self::ECHO);
@@ -107,6 +111,7 @@ pub(crate) struct Batched {
 }
 
 /// Received bytes that wait for the next turn, because this one has spent its budget.
+#[derive(Default)]
 pub(crate) struct Deferred {
     /// Of the NATS stream.
     pub(crate) plain: Vec<u8>,
@@ -120,8 +125,7 @@ pub(crate) struct Session {
     pub(crate) cid: u64,
     pub(crate) peer: SocketAddr,
     pub(crate) transport: Transport,
-    /// The open WebSocket frame; `None` where bytes go out as they are.
-    pub(crate) framing: Option<Batch>,
+    pub(crate) framing: Framing,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) held: Option<Box<Held>>,
     pub(crate) deferred: Option<Box<Deferred>>,
@@ -145,13 +149,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(cid: u64, peer: SocketAddr, transport: Transport) -> Self {
+    pub(crate) fn new(cid: u64, peer: SocketAddr, listener: ListenerKind) -> Self {
+        let (transport, framing) = match listener {
+            ListenerKind::Tcp => (Transport::Tcp(Parser::new()), Framing::Tcp),
+            ListenerKind::Http | ListenerKind::Monitor => {
+                (Transport::Http(Http::new(listener)), Framing::Http)
+            }
+        };
         Self {
             cid,
             peer,
-            is_client: !matches!(transport, Transport::Monitor(_)),
+            is_client: listener != ListenerKind::Monitor,
             transport,
-            framing: None,
+            framing,
             subscriptions: Subscriptions::default(),
             held: None,
             deferred: None,

@@ -11,8 +11,9 @@ use reactor::{ConnId, Mailboxes};
 use router::{Matches, Rng};
 
 use crate::counters::{Counter, Counts, Reason};
+use crate::http::{Call, Date};
 use crate::mail::{Mail, Subscriber};
-use crate::outbound::{self, Encoded};
+use crate::outbound::{self, Encoded, Framing};
 use crate::session::{Deferred, Session};
 use crate::shared::{ListenerKind, Shared};
 use crate::subscriptions::Place;
@@ -29,6 +30,7 @@ impl Timer {
     pub(crate) const WRITE: u8 = 2;
     pub(crate) const RESUME: u8 = 3;
     pub(crate) const LAME_DUCK: u8 = 4;
+    pub(crate) const REPLY: u8 = 5;
 
     /// How long a publisher is stalled for a receiver that has fallen behind.
     pub(crate) const STALL: Duration = Duration::from_millis(5);
@@ -42,6 +44,12 @@ pub(crate) struct Shard {
     pub(crate) matches: Matches<Subscriber>,
     /// Serves all receivers of one message.
     pub(crate) encoded: Encoded,
+    /// Kept between requests for its memory.
+    pub(crate) call: Call,
+    pub(crate) reply_subject: Vec<u8>,
+    /// The number of the last request whose reply was waited for.
+    pub(crate) next_request: u32,
+    pub(crate) date: Date,
     pub(crate) rng: Rng,
     /// Receivers of the message being routed who get it by mail, by shard.
     pub(crate) parcelled: Vec<Vec<Subscriber>>,
@@ -83,6 +91,10 @@ impl Shard {
             counts: Counts::new(),
             matches: Matches::new(),
             encoded: Encoded::default(),
+            call: Call::default(),
+            reply_subject: Vec::new(),
+            next_request: 0,
+            date: Date::new(),
             rng: Rng::new(shared.seed ^ index as u64),
             parcelled: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
             mailed: Vec::new(),
@@ -140,7 +152,7 @@ impl Shard {
     /// Sends a client its first `INFO`, alone in its frame, and begins to watch it.
     pub(crate) fn greet(&mut self, io: &mut Io, id: ConnId) {
         let Some(conn) = io.writer(id) else { return };
-        let is_websocket = conn.session.framing.is_some();
+        let is_websocket = matches!(conn.session.framing, Framing::WebSocket(_));
         let info =
             self.shared
                 .info
@@ -153,23 +165,35 @@ impl Shard {
         }
     }
 
-    /// Gives the client one of the places that `max_connections` limits, or ends it: then, too,
-    /// when the memory for output is used up, so that those who are there keep theirs.
+    /// Gives the client a place, or ends it.
     pub(crate) fn take_place(&mut self, io: &mut Io, id: ConnId) -> bool {
+        match self.find_place(io, id) {
+            Ok(()) => true,
+            Err((reason, text)) => {
+                self.end(io, id, reason, Some(text));
+                false
+            }
+        }
+    }
+
+    /// Gives the client one of the places that `max_connections` limits, or says why not: also when
+    /// the memory for output is used up, so that those who are there keep theirs.
+    pub(crate) fn find_place(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+    ) -> Result<(), (Reason, &'static str)> {
         if self.shared.backlog() > self.shared.limits.max_pending_total {
-            self.end(io, id, Reason::NoMemory, Some(error::NO_MEMORY));
-            return false;
+            return Err((Reason::NoMemory, error::NO_MEMORY));
         }
         if self.shared.places.fetch_add(1, Ordering::Relaxed) < self.shared.limits.max_connections
             && let Some(conn) = io.conn_mut(id)
         {
             conn.session.has_place = true;
-            return true;
+            return Ok(());
         }
         self.shared.places.fetch_sub(1, Ordering::Relaxed);
-        let text = error::MAX_CONNECTIONS_EXCEEDED;
-        self.end(io, id, Reason::TooManyConnections, Some(text));
-        false
+        Err((Reason::TooManyConnections, error::MAX_CONNECTIONS_EXCEEDED))
     }
 
     /// Keeps received bytes for a turn with budget.

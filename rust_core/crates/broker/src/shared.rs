@@ -6,8 +6,9 @@ use std::time::Instant;
 use reactor::DriverKind;
 use router::SharedRouter;
 
-use crate::config::Limits;
+use crate::config::{GatewayLimits, Limits};
 use crate::counters::{Published, Totals};
+use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::mail::Subscriber;
 
@@ -23,6 +24,8 @@ pub(crate) enum ListenerKind {
 pub(crate) struct Shared {
     pub(crate) routing: SharedRouter<Subscriber>,
     pub(crate) limits: Limits,
+    pub(crate) gateway: GatewayLimits,
+    pub(crate) inboxes: Inboxes,
     pub(crate) info: Info,
     /// Largest WebSocket message in bytes.
     pub(crate) max_ws_message: u32,

@@ -37,6 +37,12 @@ impl<S: Copy + Eq + Hash> Matches<S> {
         &self.plain
     }
 
+    /// Adds a receiver that no table names.
+    #[inline]
+    pub fn add(&mut self, subscriber: S) {
+        self.plain.push(subscriber);
+    }
+
     /// Each queue group's name with the member chosen from it.
     pub fn groups(&self) -> impl Iterator<Item = (&[u8], S)> {
         self.choices.iter()

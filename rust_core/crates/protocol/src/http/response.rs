@@ -2,7 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use super::{HeadLimits, Headers, HttpError, MAX_HEADERS, Version, bounded, syntax_error};
+use httparse::Status;
+
+use super::{HeadLimits, Headers, HttpError, MAX_HEADERS, Version, fields, no_head, syntax_error};
 
 /// A response's head: a view of the buffer that it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +26,28 @@ pub fn parse_response_head(
     buf: &[u8],
     limits: HeadLimits,
 ) -> Result<Option<(ResponseHead<'_>, usize)>, HttpError> {
-    let (view, span) = bounded(buf, limits)?;
+    let view = buf.get(..limits.max_bytes).unwrap_or(buf);
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let max_headers = limits.max_headers.min(MAX_HEADERS);
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default()
-        .parse_response_with_uninit_headers(&mut response, view, &mut fields[..max_headers])
-        .map_err(syntax_error)?;
-    if parsed.is_partial() {
-        return match span.end {
-            Some(_) => Err(HttpError::Malformed("incomplete head")),
-            None if view.len() >= limits.max_bytes => Err(HttpError::HeadTooLarge),
-            None => Ok(None),
-        };
-    }
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        view,
+        &mut fields[..max_headers],
+    );
+    let refusal = match parsed {
+        Ok(Status::Complete(len)) => return whole_head(&response, &view[..len]).map(Some),
+        Ok(Status::Partial) => None,
+        Err(error) => Some(syntax_error(error)),
+    };
+    no_head(view, limits, refusal, HttpError::HeadTooLarge)
+}
+
+/// The response whose head is `bytes`, and its length.
+fn whole_head<'a>(
+    response: &httparse::Response<'_, 'a>,
+    bytes: &'a [u8],
+) -> Result<(ResponseHead<'a>, usize), HttpError> {
     let version = match response.version {
         Some(1) => Version::Http11,
         _ => Version::Http10,
@@ -46,15 +56,12 @@ pub fn parse_response_head(
         .code
         .filter(|code| *code >= 100)
         .ok_or(HttpError::Malformed("invalid status line"))?;
-    let (headers, len) = span
-        .headers(view)
-        .ok_or(HttpError::Malformed("incomplete head"))?;
     let head = ResponseHead {
         version,
         status,
-        headers,
+        headers: fields(bytes)?,
     };
-    Ok(Some((head, len)))
+    Ok((head, bytes.len()))
 }
 
 /// Appends an HTTP/1.1 response with a `Content-Length`, and with `Connection: close` unless
@@ -63,10 +70,10 @@ pub fn parse_response_head(
 /// `head_only` leaves the body out but not its length, as HEAD asks. A status that has no body
 /// (1xx, 204, 304) gets neither. CR, LF and NUL in `headers` are sent as blanks, so that no value
 /// can smuggle in another line (RFC 9110 section 5.5).
-pub fn encode_response(
+pub fn encode_response<'h>(
     out: &mut Vec<u8>,
     status: u16,
-    headers: &[(&str, &str)],
+    headers: impl IntoIterator<Item = (&'h str, &'h str)>,
     body: &[u8],
     keep_alive: bool,
     head_only: bool,
@@ -87,8 +94,25 @@ pub fn encode_response(
     }
 }
 
+/// The interim response to a client that waits before it sends a body (RFC 9110 section 15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Appends the head of a response whose body ends with the connection (RFC 9112 section 6.3).
+pub fn encode_head_until_close<'h>(
+    out: &mut Vec<u8>,
+    status: u16,
+    headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+) {
+    encode_head(out, status, headers);
+    out.extend_from_slice(b"Connection: close\r\n\r\n");
+}
+
 /// Appends the status line and `headers`, without the empty line that ends a head.
-pub(crate) fn encode_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)]) {
+pub(crate) fn encode_head<'h>(
+    out: &mut Vec<u8>,
+    status: u16,
+    headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+) {
     out.extend_from_slice(b"HTTP/1.1 ");
     encode_decimal(out, status.into());
     out.push(b' ');
@@ -98,7 +122,10 @@ pub(crate) fn encode_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str
 }
 
 /// Appends field lines.
-pub(crate) fn encode_fields(out: &mut Vec<u8>, headers: &[(&str, &str)]) {
+pub(crate) fn encode_fields<'h>(
+    out: &mut Vec<u8>,
+    headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+) {
     for (name, value) in headers {
         encode_text(out, name);
         out.extend_from_slice(b": ");
@@ -152,7 +179,8 @@ pub const fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-fn encode_text(out: &mut Vec<u8>, text: &str) {
+/// Appends `text` with CR, LF and NUL replaced by blanks.
+pub(super) fn encode_text(out: &mut Vec<u8>, text: &str) {
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
     for byte in &mut out[start..] {
@@ -162,11 +190,16 @@ fn encode_text(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-fn encode_decimal(out: &mut Vec<u8>, mut number: usize) {
+pub(super) fn encode_decimal(out: &mut Vec<u8>, number: usize) {
+    encode_number::<10>(out, number);
+}
+
+/// Appends `number` to the base `BASE`, at most 16.
+fn encode_number<const BASE: usize>(out: &mut Vec<u8>, mut number: usize) {
     let start = out.len();
     loop {
-        out.push(b'0' + (number % 10) as u8);
-        number /= 10;
+        out.push(b"0123456789abcdef"[number % BASE]);
+        number /= BASE;
         if number == 0 {
             break;
         }
@@ -182,7 +215,7 @@ mod tests {
     fn encoded(status: u16, body: &[u8], keep_alive: bool, head_only: bool) -> String {
         let mut out = Vec::new();
         let headers = [("Content-Type", "text/plain")];
-        encode_response(&mut out, status, &headers, body, keep_alive, head_only);
+        encode_response(&mut out, status, headers, body, keep_alive, head_only);
         String::from_utf8(out).unwrap()
     }
 
@@ -208,7 +241,7 @@ mod tests {
     fn a_value_cannot_add_a_line() {
         let mut out = Vec::new();
         let headers = [("X", "a\r\nSet-Cookie: b\0"), ("Y\r\nZ", "c")];
-        encode_response(&mut out, 200, &headers, b"", true, false);
+        encode_response(&mut out, 200, headers, b"", true, false);
         assert!(out.starts_with(
             b"HTTP/1.1 200 OK\r\nX: a  Set-Cookie: b \r\nY  Z: c\r\nContent-Length: 0\r\n\r\n"
         ));

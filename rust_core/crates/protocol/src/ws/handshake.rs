@@ -111,12 +111,12 @@ pub fn encode_accept(out: &mut Vec<u8>, accept: &Accept, extra_headers: &[(&str,
     http::encode_head(
         out,
         101,
-        &[("Connection", "Upgrade"), ("Upgrade", "websocket")],
+        [("Connection", "Upgrade"), ("Upgrade", "websocket")],
     );
     out.extend_from_slice(b"Sec-WebSocket-Accept: ");
     out.extend_from_slice(&accept.key);
     out.extend_from_slice(b"\r\n");
-    http::encode_fields(out, extra_headers);
+    http::encode_fields(out, extra_headers.iter().copied());
     out.extend_from_slice(b"\r\n");
 }
 
@@ -167,6 +167,7 @@ impl Reject {
         };
         // `keep_alive` only leaves out a second `Connection` field.
         let body = self.reason().as_bytes();
+        let headers = headers.iter().copied();
         http::encode_response(out, self.status(), headers, body, true, false);
     }
 }

@@ -1,0 +1,300 @@
+//! How answers are encoded.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use protocol::http::{encode_head_until_close, encode_response, reason_phrase};
+use protocol::nats::Headers;
+use serde_json::json;
+
+use super::gateway;
+use crate::mail::Message;
+
+/// The media type of problems (RFC 9457).
+pub(super) const PROBLEM: &str = "application/problem+json";
+const JSON: &str = "application/json";
+const BINARY: &str = "application/octet-stream";
+
+/// The description of the gateway's API.
+pub(super) const OPENAPI: Answer<'static> = Answer {
+    status: 200,
+    kind: "application/vnd.oai.openapi+json;version=3.1",
+    fields: &[("Cache-Control", "max-age=300")],
+    body: include_bytes!("openapi.json"),
+};
+
+/// A whole answer.
+pub(super) struct Answer<'a> {
+    pub(super) status: u16,
+    /// The body's media type; empty for none.
+    pub(super) kind: &'a str,
+    /// More fields; those without a value are left out.
+    pub(super) fields: &'a [(&'a str, &'a str)],
+    pub(super) body: &'a [u8],
+}
+
+impl<'a> Answer<'a> {
+    pub(super) const fn text(body: &'a str) -> Self {
+        Self {
+            status: 200,
+            kind: "text/plain",
+            fields: &[],
+            body: body.as_bytes(),
+        }
+    }
+
+    pub(super) const fn json(body: &'a str) -> Self {
+        Self {
+            status: 200,
+            kind: JSON,
+            fields: &[("Cache-Control", "no-store")],
+            body: body.as_bytes(),
+        }
+    }
+
+    pub(super) const fn empty(status: u16) -> Self {
+        Self {
+            status,
+            kind: "",
+            fields: &[],
+            body: b"",
+        }
+    }
+
+    /// What may be asked of a path, for pages of other origins too (CORS preflight).
+    pub(super) fn options(allow: &'static str) -> Self {
+        let fields: &[_] = if allow.contains("POST") {
+            &[
+                ("Allow", "POST, OPTIONS"),
+                ("Access-Control-Allow-Methods", "POST"),
+                ("Access-Control-Allow-Headers", "*"),
+                ("Access-Control-Max-Age", "600"),
+            ]
+        } else {
+            &[
+                ("Allow", "GET, HEAD, OPTIONS"),
+                ("Access-Control-Allow-Methods", "GET, HEAD"),
+                ("Access-Control-Allow-Headers", "*"),
+                ("Access-Control-Max-Age", "600"),
+            ]
+        };
+        Self {
+            status: 204,
+            kind: "",
+            fields,
+            body: b"",
+        }
+    }
+}
+
+/// What every answer on a connection has besides its own.
+#[derive(Clone, Copy)]
+pub(super) struct Envelope<'a> {
+    pub(super) date: &'a str,
+    pub(super) keep_alive: bool,
+    /// The body's length without the body, as HEAD asks.
+    pub(super) head_only: bool,
+    /// The origin whose pages may read the answer.
+    pub(super) origin: Option<&'a str>,
+}
+
+impl Envelope<'_> {
+    /// Appends a whole answer.
+    fn encode<'f>(
+        &'f self,
+        out: &mut Vec<u8>,
+        status: u16,
+        own: impl Iterator<Item = (&'f str, &'f str)>,
+        body: &[u8],
+    ) {
+        let fields = self.fields(own);
+        encode_response(out, status, fields, body, self.keep_alive, self.head_only);
+    }
+
+    /// The fields of an answer; those without a value are left out.
+    fn fields<'f>(
+        &'f self,
+        own: impl Iterator<Item = (&'f str, &'f str)>,
+    ) -> impl Iterator<Item = (&'f str, &'f str)> {
+        let shared = self.origin.into_iter().flat_map(|origin| {
+            [
+                ("Access-Control-Allow-Origin", origin),
+                ("Access-Control-Expose-Headers", "*"),
+                ("Vary", "Origin"),
+            ]
+        });
+        let date = std::iter::once(("Date", self.date));
+        date.chain(own).chain(shared).filter(|(_, value)| !value.is_empty())
+    }
+}
+
+/// Appends an answer.
+pub(super) fn encode_answer(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
+    let own = answer.fields.iter().copied();
+    envelope.encode(out, answer.status, own.chain([("Content-Type", answer.kind)]), answer.body);
+}
+
+/// Appends an answer whose body goes on until the connection ends.
+pub(super) fn encode_endless(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
+    let own = answer.fields.iter().copied();
+    let fields = envelope.fields(own.chain([("Content-Type", answer.kind)]));
+    encode_head_until_close(out, answer.status, fields);
+    out.extend_from_slice(answer.body);
+}
+
+/// Appends a reply as the answer to the request that waited for it.
+pub(super) fn encode_reply(out: &mut Vec<u8>, message: &Message<'_>, envelope: Envelope<'_>) {
+    let headers = message.headers.and_then(|block| Headers::parse(block).ok());
+    let Some(headers) = headers else {
+        let own = std::iter::once(("Content-Type", BINARY));
+        envelope.encode(out, 200, own, message.payload);
+        return;
+    };
+    let returned = gateway::returned(&headers);
+    let has_kind = gateway::returned(&headers).any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+    match gateway::error_of(&headers) {
+        // A service that describes its error in a body has the last word.
+        Some((status, text)) if message.payload.is_empty() => {
+            let body = problem_body(status, &text);
+            let is_kind = |name: &str| name.eq_ignore_ascii_case("Content-Type");
+            let fields = returned.filter(|(name, _)| !is_kind(name));
+            envelope.encode(out, status, fields.chain([("Content-Type", PROBLEM)]), body.as_bytes());
+        }
+        error => {
+            let status = error.map_or(200, |(status, _)| status);
+            let kind = if has_kind { "" } else { BINARY };
+            envelope.encode(out, status, returned.chain([("Content-Type", kind)]), message.payload);
+        }
+    }
+}
+
+/// The body of a problem (RFC 9457).
+pub(super) fn problem_body(status: u16, detail: &str) -> String {
+    let problem = json!({
+        "type": "about:blank",
+        "title": reason_phrase(status),
+        "status": status,
+        "detail": detail,
+    });
+    problem.to_string()
+}
+
+/// A problem after which the connection is closed.
+pub(crate) fn problem(status: u16, detail: &str) -> Vec<u8> {
+    let mut response = Vec::new();
+    let body = problem_body(status, detail);
+    let fields = [("Content-Type", PROBLEM)];
+    encode_response(&mut response, status, fields, body.as_bytes(), false, false);
+    response
+}
+
+/// The current date as answers give it (RFC 9110 section 6.6.1), formatted once a second.
+pub(crate) struct Date {
+    text: String,
+    byte: Vec<u8>,
+    formatted: Option<Instant>,
+}
+
+impl Date {
+    const KEPT: Duration = Duration::from_secs(1);
+
+    pub(crate) const fn new() -> Self {
+        Self {
+            text: String::new(),
+            byte: Vec::new(),
+            formatted: None,
+        }
+    }
+
+    /// The date; at most a second old at `now`.
+    pub(crate) fn at(&mut self, now: Instant) -> &str {
+        if self.formatted.is_none_or(|then| now.saturating_duration_since(then) >= Self::KEPT) {
+            self.formatted = Some(now);
+            self.text = httpdate::fmt_http_date(SystemTime::now());
+            self.byte.clear();
+            let envelope = Envelope {
+                date: &self.text,
+                keep_alive: true,
+                head_only: false,
+                origin: None,
+            };
+            encode_answer(&mut self.byte, &Answer::text("a"), envelope);
+        }
+        &self.text
+    }
+
+    /// The whole answer to `GET /byte`.
+    pub(crate) fn byte_answer(&mut self, now: Instant) -> &[u8] {
+        self.at(now);
+        &self.byte
+    }
+}
+
+/// A refusal of WebSocket with a line of text, after which the connection is closed.
+pub(super) fn plain(status: u16, text: &str) -> Vec<u8> {
+    let mut response = Vec::new();
+    let fields = [("Content-Type", "text/plain; charset=utf-8")];
+    let body = format!("{text}\n");
+    encode_response(&mut response, status, fields, body.as_bytes(), false, false);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ENVELOPE: Envelope<'static> = Envelope {
+        date: "Sun, 06 Nov 1994 08:49:37 GMT",
+        keep_alive: true,
+        head_only: false,
+        origin: None,
+    };
+
+    fn reply(headers: Option<&str>, payload: &str) -> String {
+        let message = Message {
+            subject: b"_INBOX.x",
+            reply: None,
+            headers: headers.map(str::as_bytes),
+            payload: payload.as_bytes(),
+        };
+        let mut out = Vec::new();
+        encode_reply(&mut out, &message, ENVELOPE);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn replies() {
+        assert_eq!(
+            reply(None, "x"),
+            "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+             Content-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nx"
+        );
+        let given = "NATS/1.0\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\n\
+            Content-Length: 7\r\nConnection: close\r\nX Bad: y\r\n\r\n";
+        let without_bad = given.replace("X Bad: y\r\n", "");
+        let answer = reply(Some(&without_bad), "x");
+        assert!(answer.contains("\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\nContent-Length: 1\r\n"));
+        assert!(!answer.contains("Connection") && !answer.contains("octet-stream"));
+        // Not a header block at all.
+        assert!(reply(Some(given), "x").starts_with("HTTP/1.1 200 OK\r\n"));
+    }
+
+    #[test]
+    fn replies_that_are_errors() {
+        let none = reply(Some("NATS/1.0 503\r\n\r\n"), "");
+        assert!(none.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{none}");
+        assert!(none.contains(PROBLEM) && none.contains("nobody has subscribed"), "{none}");
+        let service = |code: &str, payload| {
+            let block = format!("NATS/1.0\r\nNats-Service-Error: no such user\r\nNats-Service-Error-Code: {code}\r\n\r\n");
+            reply(Some(&block), payload)
+        };
+        let missing = service("404", "");
+        assert!(missing.starts_with("HTTP/1.1 404 Not Found\r\n"), "{missing}");
+        assert!(missing.contains("\"detail\":\"no such user\""), "{missing}");
+        assert!(missing.contains("\r\nNats-Service-Error-Code: 404\r\n"), "{missing}");
+        assert!(service("409", "{}").ends_with("\r\n\r\n{}"));
+        for code in ["200", "99", "x", "70000"] {
+            assert!(service(code, "").starts_with("HTTP/1.1 500 "), "{code}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The gateway between HTTP and subjects: what each request does, and how a reply becomes an answer.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use protocol::http as wire;
+use protocol::nats::{Headers, encode_headers as encode_block};
+use reactor::ConnId;
+
+use super::answer::{self, Answer, Envelope};
+use super::events::{self, EventFormat};
+use super::inbox::REPLY;
+use super::route::{Action, Call};
+use super::{Http, State};
+use crate::counters::{Counter, Reason};
+use crate::mail::{Message, Subscriber};
+use crate::outbound;
+use crate::session::{Flags, Transport};
+use crate::shard::{Io, Shard, Timer};
+use crate::subscriptions::Subscription;
+
+/// A request whose reply has not come.
+pub(crate) struct Waiting {
+    /// Tells the reply from those to earlier requests.
+    number: u32,
+    deadline: Instant,
+    timeout: Duration,
+    keep_alive: bool,
+    origin: Option<Box<str>>,
+}
+
+/// The status with which a server of the NATS network says that nobody has subscribed.
+const NO_RESPONDERS: u16 = 503;
+/// What services reply with instead of a result (NATS ADR-32): the code, if it is one of HTTP's errors,
+/// becomes the answer's status.
+const SERVICE_ERROR: &[u8] = b"Nats-Service-Error";
+const SERVICE_ERROR_CODE: &[u8] = b"Nats-Service-Error-Code";
+
+/// Request fields that end here: those of the connection (RFC 9110 section 7.6.1) and of the body's
+/// framing, credentials, what the client accepts, and what the gateway itself reads.
+const NOT_FORWARDED: &[&str] = &[
+    "accept", "accept-charset", "accept-encoding", "accept-language", "authorization", "cache-control",
+    "connection", "content-length", "cookie", "date", "dnt", "expect", "host", "keep-alive", "origin",
+    "pragma", "priority", "proxy-authorization", "proxy-connection", "range", "referer", "te", "trailer",
+    "transfer-encoding", "upgrade", "upgrade-insecure-requests", "user-agent", "x-request-timeout",
+];
+/// Reply fields that a receiver would take for the connection's, or that the gateway writes itself.
+const NOT_RETURNED: &[&str] = &[
+    "connection", "content-length", "date", "keep-alive", "proxy-authenticate", "proxy-connection", "te",
+    "trailer", "transfer-encoding", "upgrade",
+];
+
+fn is_among(name: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Appends the request's fields that receivers of its message get, as a NATS header block; nothing when
+/// there are none.
+pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
+    let is_forwarded = |name: &[u8]| {
+        let is_metadata = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"sec-"));
+        !is_metadata && !is_among(name, NOT_FORWARDED)
+    };
+    let mut forwarded = fields.iter().filter(|(name, _)| is_forwarded(name)).peekable();
+    if forwarded.peek().is_some() && encode_block(out, None, forwarded).is_err() {
+        // A parsed field has nothing that a block cannot hold.
+        out.clear();
+    }
+}
+
+impl Shard {
+    /// Does what a request asks for; false when the connection has ended.
+    pub(super) fn carry_out(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        http: &mut Http,
+        call: &Call,
+        body: &[u8],
+    ) -> bool {
+        match &call.action {
+            Action::Byte if call.keep_alive && !call.head_only && call.origin.is_none() => {
+                self.append_byte(io, id)
+            }
+            Action::Byte => self.respond(io, id, call, &Answer::text("a")),
+            Action::OpenApi => self.respond(io, id, call, &answer::OPENAPI),
+            Action::Health => self.respond(io, id, call, &Answer::json(r#"{"status":"ok"}"#)),
+            Action::Varz => {
+                let varz = self.varz(io).to_string();
+                self.respond(io, id, call, &Answer::json(&varz))
+            }
+            Action::Options(allow) => self.respond(io, id, call, &Answer::options(allow)),
+            Action::Fail { status, detail, allow } => {
+                self.fail(io, id, call, *status, detail, *allow)
+            }
+            Action::Publish => {
+                self.publish_call(io, id, call, None, body);
+                self.respond(io, id, call, &Answer::empty(202))
+            }
+            Action::Request => self.begin_waiting(io, id, http, call, body),
+            Action::Subscribe(format) => self.begin_events(io, id, http, call, *format),
+            // Went to the handshake before.
+            Action::Upgrade => false,
+        }
+    }
+
+    /// Publishes a call's body; the number of receivers.
+    fn publish_call(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        call: &Call,
+        reply: Option<&[u8]>,
+        body: &[u8],
+    ) -> usize {
+        let message = Message {
+            subject: &call.subject,
+            reply,
+            headers: (!call.headers.is_empty()).then_some(&call.headers),
+            payload: body,
+        };
+        self.publish(io, id, Flags::GATEWAY, &message)
+    }
+
+    /// Publishes with a reply subject, and has the connection wait for the first reply.
+    fn begin_waiting(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        http: &mut Http,
+        call: &Call,
+        body: &[u8],
+    ) -> bool {
+        self.counts.add(Counter::GatewayRequests, 1);
+        self.next_request = self.next_request.wrapping_add(1) & !REPLY;
+        let to = Subscriber {
+            conn: id,
+            index: REPLY | self.next_request,
+            generation: 0,
+            shard: self.index,
+        };
+        let mut reply = std::mem::take(&mut self.reply_subject);
+        reply.clear();
+        self.shared.inboxes.encode(&to, &mut reply);
+        let receivers = self.publish_call(io, id, call, Some(&reply), body);
+        self.reply_subject = reply;
+        if receivers == 0 {
+            self.counts.add(Counter::NoResponders, 1);
+            return self.fail(io, id, call, 503, &no_responders(&call.subject), None);
+        }
+        let waiting = Waiting {
+            number: self.next_request,
+            deadline: io.now() + call.timeout,
+            timeout: call.timeout,
+            keep_alive: call.keep_alive,
+            origin: call.origin.clone(),
+        };
+        // A timer cannot be cancelled: one is enough for all requests whose deadlines lie behind it.
+        if http.timer_at.is_none_or(|at| at > waiting.deadline) {
+            http.timer_at = Some(waiting.deadline);
+            io.set_timer(id, Timer::REPLY, call.timeout);
+        }
+        http.enter(State::Reply(waiting), io.now());
+        true
+    }
+
+    /// Gives a reply as the answer to the request that waits for it, or counts why not.
+    pub(crate) fn deliver_reply(&mut self, io: &mut Io, to: Subscriber, message: &Message<'_>) {
+        let now = io.now();
+        let Some(conn) = io.conn_mut(to.conn) else {
+            self.counts.add(Counter::DroppedClosed, 1);
+            return;
+        };
+        let waiting = match &mut conn.session.transport {
+            Transport::Http(http) => http.take_waiting(to.index & !REPLY, now),
+            _ => None,
+        };
+        let (Some(waiting), Some(conn)) = (waiting, io.writer(to.conn)) else {
+            // The second reply, or one that came too late.
+            self.counts.add(Counter::DroppedUnsubscribed, 1);
+            return;
+        };
+        let keep_alive = waiting.keep_alive && self.draining.is_none();
+        let envelope = Envelope {
+            date: self.date.at(now),
+            keep_alive,
+            head_only: false,
+            origin: waiting.origin.as_deref(),
+        };
+        answer::encode_reply(conn.output.tail(), message, envelope);
+        conn.output.add_items(1);
+        io.spend(message.len());
+        self.counts.add(Counter::OutMsgs, 1);
+        self.counts.add(Counter::OutBytes, message.len() as u64);
+        self.end_exchange(io, to.conn, keep_alive);
+    }
+
+    /// The next request of the connection may be carried out, or it ends.
+    fn end_exchange(&mut self, io: &mut Io, id: ConnId, keep_alive: bool) {
+        if !keep_alive {
+            self.end(io, id, Reason::HttpAnswered, None);
+        } else if let Some(conn) = io.conn(id)
+            && let Transport::Http(http) = &conn.session.transport
+            && !http.buffer.is_empty()
+        {
+            self.deferred.push_back(id);
+            io.wake_at(io.now());
+        }
+    }
+
+    /// Answers a request whose reply has not come in time.
+    pub(crate) fn handle_reply_timer(&mut self, io: &mut Io, id: ConnId) {
+        let now = io.now();
+        let Some(conn) = io.conn_mut(id) else { return };
+        let Transport::Http(http) = &mut conn.session.transport else {
+            return;
+        };
+        if http.timer_at.is_none_or(|at| at > now) {
+            // Of a deadline that has moved to the front since.
+            return;
+        }
+        http.timer_at = None;
+        let State::Reply(waiting) = &http.state else {
+            return;
+        };
+        if waiting.deadline > now {
+            let (deadline, left) = (waiting.deadline, waiting.deadline - now);
+            http.timer_at = Some(deadline);
+            io.set_timer(id, Timer::REPLY, left);
+            return;
+        }
+        let number = waiting.number;
+        let Some(waiting) = http.take_waiting(number, now) else {
+            return;
+        };
+        self.counts.add(Counter::GatewayTimeouts, 1);
+        let call = Call {
+            keep_alive: waiting.keep_alive && self.draining.is_none(),
+            origin: waiting.origin,
+            ..Call::default()
+        };
+        let detail = format!("no reply came within {} s", waiting.timeout.as_secs_f64());
+        if self.fail(io, id, &call, 504, &detail, None) {
+            self.end_exchange(io, id, true);
+        }
+    }
+
+    /// Subscribes, and sends the messages as events from then on.
+    fn begin_events(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        http: &mut Http,
+        call: &Call,
+        format: EventFormat,
+    ) -> bool {
+        if call.head_only {
+            return self.respond(io, id, call, &events::ANSWER);
+        }
+        let Some(conn) = io.conn_mut(id) else {
+            return false;
+        };
+        let subscription = Subscription::new(&call.subject, None, b"");
+        let place = conn.session.subscriptions.insert(subscription);
+        conn.session.framing = outbound::Framing::Events(format);
+        let subscriber = self.subscriber(id, place);
+        let routing = &self.shared.routing;
+        if let Err(error) = routing.subscribe(&call.subject, None, subscriber) {
+            let detail = error.to_string();
+            return self.fail(io, id, call, 400, &detail, None);
+        }
+        self.counts.add(Counter::Subscribed, 1);
+        self.counts.add(Counter::EventStreams, 1);
+        let envelope = call.envelope(self.date.at(io.now()));
+        if let Some(conn) = io.writer(id) {
+            answer::encode_endless(conn.output.tail(), &events::ANSWER, envelope);
+        }
+        http.enter(State::Events, io.now());
+        io.set_timer(id, Timer::PING, self.shared.limits.http_heartbeat);
+        true
+    }
+
+    /// Appends the answer to `GET /byte`.
+    fn append_byte(&mut self, io: &mut Io, id: ConnId) -> bool {
+        let byte = self.date.byte_answer(io.now());
+        let Some(conn) = io.writer(id) else {
+            return false;
+        };
+        if conn.output.tail_is_full() {
+            conn.output.seal();
+        }
+        conn.output.tail().extend_from_slice(byte);
+        let pending = conn.output.len();
+        io.spend(byte.len());
+        self.is_read(io, id, pending)
+    }
+
+    /// Answers a call; false when the connection has ended.
+    pub(super) fn respond(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        call: &Call,
+        answer: &Answer<'_>,
+    ) -> bool {
+        let envelope = call.envelope(self.date.at(io.now()));
+        let Some(conn) = io.writer(id) else {
+            return false;
+        };
+        if conn.output.tail_is_full() {
+            conn.output.seal();
+        }
+        answer::encode_answer(conn.output.tail(), answer, envelope);
+        let pending = conn.output.len();
+        io.spend(answer.body.len());
+        if call.keep_alive {
+            return self.is_read(io, id, pending);
+        }
+        self.end(io, id, Reason::HttpAnswered, None);
+        false
+    }
+
+    /// Answers a call with a problem (RFC 9457); false when the connection has ended.
+    pub(super) fn fail(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        call: &Call,
+        status: u16,
+        detail: &str,
+        allow: Option<&'static str>,
+    ) -> bool {
+        self.counts.add(Counter::HttpErrors, 1);
+        let body = answer::problem_body(status, detail);
+        let problem = Answer {
+            status,
+            kind: answer::PROBLEM,
+            fields: &[("Allow", allow.unwrap_or_default())],
+            body: body.as_bytes(),
+        };
+        self.respond(io, id, call, &problem)
+    }
+
+    /// Ends a client that sends requests and does not read the answers.
+    fn is_read(&mut self, io: &mut Io, id: ConnId, pending: usize) -> bool {
+        let is_read = pending <= self.shared.limits.max_pending;
+        if !is_read {
+            self.end_slow_consumer(io, id);
+        }
+        is_read
+    }
+}
+
+impl Http {
+    /// Ends the wait for the reply to this request.
+    fn take_waiting(&mut self, number: u32, now: Instant) -> Option<Waiting> {
+        match &self.state {
+            State::Reply(waiting) if waiting.number == number => {}
+            _ => return None,
+        }
+        let state = std::mem::replace(&mut self.state, State::Idle);
+        self.since = now;
+        match state {
+            State::Reply(waiting) => Some(waiting),
+            _ => None,
+        }
+    }
+}
+
+fn no_responders(subject: &[u8]) -> String {
+    format!("nobody has subscribed to {}", String::from_utf8_lossy(subject))
+}
+
+/// The status and the text of a reply that is an error rather than a result.
+pub(super) fn error_of<'a>(headers: &Headers<'a>) -> Option<(u16, Cow<'a, str>)> {
+    let is_error = |code: &u16| (400..600).contains(code);
+    if let Some(status) = headers.status()
+        && is_error(&status.code)
+    {
+        let text = match (status.code, status.description) {
+            (NO_RESPONDERS, b"") => "nobody has subscribed to it".into(),
+            (_, text) => String::from_utf8_lossy(text),
+        };
+        return Some((status.code, text));
+    }
+    let text = headers.value(SERVICE_ERROR);
+    let code = headers.value(SERVICE_ERROR_CODE);
+    if text.is_none() && code.is_none() {
+        return None;
+    }
+    let code = code.and_then(|code| std::str::from_utf8(code).ok()?.parse().ok());
+    let text = String::from_utf8_lossy(text.unwrap_or_default());
+    Some((code.filter(is_error).unwrap_or(500), text))
+}
+
+/// The fields of a reply that its caller gets.
+pub(super) fn returned<'a>(headers: &Headers<'a>) -> impl Iterator<Item = (&'a str, &'a str)> {
+    headers.iter().filter_map(|(name, value)| {
+        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        let is_plain = |byte: &u8| !byte.is_ascii_control() || *byte == b'\t';
+        let is_sound = name.iter().all(is_token) && value.iter().all(is_plain);
+        (is_sound && !is_among(name, NOT_RETURNED))
+            .then(|| Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?)))
+            .flatten()
+    })
+}

@@ -1,0 +1,363 @@
+//! What a request asks for, by its method and path.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use protocol::http::{HttpError, RequestHead, decode_percent, query_value};
+
+use super::answer::Envelope;
+use super::cors::{self, Origin};
+use super::events::EventFormat;
+use super::gateway;
+use crate::config::GatewayLimits;
+
+/// What is to be done.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Action {
+    /// A body of one byte.
+    #[default]
+    Byte,
+    /// The description of this API.
+    OpenApi,
+    /// Publish and wait for a reply.
+    Request,
+    /// Publish.
+    Publish,
+    /// Send events.
+    Subscribe(EventFormat),
+    /// A page of the monitor.
+    Health,
+    /// The monitor's counters.
+    Varz,
+    /// Says what may be asked of the path; to other origins only where that is allowed.
+    Options(&'static str),
+    /// Nothing of ours: WebSocket, or refused as such.
+    Upgrade,
+    /// An error.
+    Fail {
+        status: u16,
+        detail: Cow<'static, str>,
+        allow: Option<&'static str>,
+    },
+}
+
+/// A request as it is carried out once its body has come.
+#[derive(Default)]
+pub(crate) struct Call {
+    pub(super) action: Action,
+    pub(super) subject: Vec<u8>,
+    /// Fields for the message's receivers, as a NATS header block; empty for none.
+    pub(super) headers: Vec<u8>,
+    /// How long to wait for a reply.
+    pub(super) timeout: Duration,
+    /// The origin to be allowed in the answer.
+    pub(super) origin: Option<Box<str>>,
+    pub(super) keep_alive: bool,
+    /// HEAD: the answer without its body.
+    pub(super) head_only: bool,
+}
+
+const READ: &str = "GET, HEAD, OPTIONS";
+const WRITE: &str = "POST, OPTIONS";
+
+impl Call {
+    pub(super) fn fail(&mut self, status: u16, detail: impl Into<Cow<'static, str>>) {
+        self.action = Action::Fail {
+            status,
+            detail: detail.into(),
+            allow: None,
+        };
+    }
+
+    /// The body is longer than `limit` bytes. Where it ends is not waited for.
+    pub(super) fn fail_body(&mut self, limit: usize) {
+        self.fail(413, format!("the body is longer than {limit} bytes"));
+        self.keep_alive = false;
+    }
+
+    pub(super) fn is_upgrade(&self) -> bool {
+        self.action == Action::Upgrade
+    }
+
+    /// Whether the answer is an error, whatever the body.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.action, Action::Fail { .. })
+    }
+
+    /// A request to the clients' listener.
+    pub(super) fn route(&mut self, head: &RequestHead<'_>, limits: &GatewayLimits) {
+        self.begin(head);
+        let path = head.path();
+        let (allow, subject) = match path {
+            "/byte" | "/openapi.json" => (READ, None),
+            _ => match path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')) {
+                Some(("request" | "publish", subject)) => (WRITE, Some(subject)),
+                Some(("subscribe", subject)) => (READ, Some(subject)),
+                _ if path.starts_with("/v1/") => {
+                    self.fail(404, "no such resource; GET /openapi.json lists them");
+                    return;
+                }
+                _ => {
+                    self.action = Action::Upgrade;
+                    return;
+                }
+            },
+        };
+        match cors::origin(head, &limits.cors_origins) {
+            Origin::Same => {}
+            Origin::Allowed(origin) => self.origin = Some(origin),
+            Origin::Foreign if path.starts_with("/v1/") => {
+                self.fail(403, "this origin is not allowed (cors_origins)");
+                return;
+            }
+            Origin::Foreign => {}
+        }
+        if head.method == "OPTIONS" {
+            self.action = Action::Options(allow);
+            return;
+        }
+        let is_known = allow.split(", ").any(|method| method == head.method);
+        if !is_known {
+            self.action = Action::Fail {
+                status: 405,
+                detail: format!("{} is not possible here, but {allow}", head.method).into(),
+                allow: Some(allow),
+            };
+            return;
+        }
+        let Some(subject) = subject else {
+            self.action = if path == "/byte" {
+                Action::Byte
+            } else {
+                Action::OpenApi
+            };
+            return;
+        };
+        if let Err(detail) = self.address(head, subject, limits) {
+            self.fail(400, detail);
+        }
+    }
+
+    /// A request to the monitor's listener.
+    pub(super) fn route_monitor(&mut self, head: &RequestHead<'_>) {
+        self.begin(head);
+        match (head.method, head.path()) {
+            ("GET" | "HEAD", "/healthz") => self.action = Action::Health,
+            ("GET" | "HEAD", "/varz") => self.action = Action::Varz,
+            ("GET" | "HEAD", _) => self.fail(404, "no such page; there are /healthz and /varz"),
+            _ => {
+                self.action = Action::Fail {
+                    status: 405,
+                    detail: "only GET and HEAD here".into(),
+                    allow: Some("GET, HEAD"),
+                }
+            }
+        }
+    }
+
+    /// What its answer has besides its own.
+    pub(super) fn envelope<'a>(&'a self, date: &'a str) -> Envelope<'a> {
+        Envelope {
+            date,
+            keep_alive: self.keep_alive,
+            head_only: self.head_only,
+            origin: self.origin.as_deref(),
+        }
+    }
+
+    /// Forgets the call before, and keeps its memory.
+    fn begin(&mut self, head: &RequestHead<'_>) {
+        self.subject.clear();
+        self.headers.clear();
+        self.origin = None;
+        self.head_only = head.method == "HEAD";
+    }
+
+    /// Subject and options of a call to the gateway.
+    fn address(
+        &mut self,
+        head: &RequestHead<'_>,
+        subject: &str,
+        limits: &GatewayLimits,
+    ) -> Result<(), Cow<'static, str>> {
+        if subject.contains('/') {
+            return Err("a slash inside the subject must be written as %2F".into());
+        }
+        decode_percent(subject, &mut self.subject).map_err(HttpError::reason)?;
+        if self.subject.len() > limits.max_subject {
+            return Err(format!("the subject is longer than {} bytes", limits.max_subject).into());
+        }
+        let resource = head.path();
+        if resource.starts_with("/v1/subscribe/") {
+            router::subject::validate_subscription(&self.subject)
+                .map_err(|error| error.to_string())?;
+            let format = query_value(head.query(), "format").map_err(HttpError::reason)?;
+            self.action = Action::Subscribe(match format {
+                None | Some("raw") => EventFormat::Raw,
+                Some("json") => EventFormat::Json,
+                Some(_) => return Err("format must be raw or json".into()),
+            });
+            return Ok(());
+        }
+        match router::subject::validate_subscription(&self.subject) {
+            Ok(router::subject::Kind::Literal) => {}
+            Ok(router::subject::Kind::Wildcard) => {
+                return Err("the subject must not contain wildcards".into());
+            }
+            Err(error) => return Err(error.to_string().into()),
+        }
+        gateway::encode_headers(&head.headers, &mut self.headers);
+        self.action = if resource.starts_with("/v1/publish/") {
+            Action::Publish
+        } else {
+            self.timeout = timeout(head, limits)?;
+            Action::Request
+        };
+        Ok(())
+    }
+}
+
+/// How long a caller will wait: the field, the query's parameter, or the default.
+fn timeout(head: &RequestHead<'_>, limits: &GatewayLimits) -> Result<Duration, Cow<'static, str>> {
+    let field = head.headers.value("X-Request-Timeout");
+    let field = field.map_err(HttpError::reason)?;
+    let parameter = query_value(head.query(), "timeout").map_err(HttpError::reason)?;
+    let text = match (field, parameter) {
+        (None, None) => return Ok(limits.request_timeout),
+        (Some(_), Some(_)) => {
+            return Err("the timeout stands both in X-Request-Timeout and in the query".into());
+        }
+        (Some(field), None) => std::str::from_utf8(field).unwrap_or_default(),
+        (None, Some(parameter)) => parameter,
+    };
+    parse_timeout(text)
+        .filter(|timeout| *timeout <= limits.max_request_timeout)
+        .ok_or_else(|| {
+            let most = limits.max_request_timeout.as_secs_f64();
+            format!(
+                "the timeout must be like 2.5, 2.5s or 250ms, above 0 and at most {most} seconds"
+            )
+            .into()
+        })
+}
+
+/// Seconds, or with a unit.
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let (number, unit) = if let Some(number) = text.strip_suffix("ms") {
+        (number, 1e-3)
+    } else {
+        (text.strip_suffix('s').unwrap_or(text), 1.0)
+    };
+    // Digits and a point: no sign, no exponent, no "inf".
+    let is_plain = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    if number.is_empty() || number.len() > 12 || !number.bytes().all(is_plain) {
+        return None;
+    }
+    let seconds = number.parse::<f64>().ok()? * unit;
+    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use protocol::http::{HeadLimits, parse_head};
+
+    fn limits() -> GatewayLimits {
+        GatewayLimits {
+            cors_origins: vec!["https://allowed.example".into()],
+            request_timeout: Duration::from_secs(5),
+            max_request_timeout: Duration::from_secs(300),
+            max_subject: 64,
+        }
+    }
+
+    fn routed(request: &str) -> Call {
+        let bytes = format!("{request}\r\n\r\n").replace('\n', "\r\n").replace("\r\r", "\r");
+        let (head, _) = parse_head(bytes.as_bytes(), HeadLimits::default()).unwrap().unwrap();
+        let mut call = Call::default();
+        call.route(&head, &limits());
+        call
+    }
+
+    fn status(request: &str) -> u16 {
+        match routed(request).action {
+            Action::Fail { status, .. } => status,
+            Action::Options(_) => 204,
+            Action::Publish => 202,
+            Action::Upgrade => 426,
+            _ => 200,
+        }
+    }
+
+    #[test]
+    fn routes() {
+        let cases = [
+            ("GET /byte HTTP/1.1", 200),
+            ("HEAD /byte HTTP/1.1", 200),
+            ("POST /byte HTTP/1.1", 405),
+            ("OPTIONS /byte HTTP/1.1", 204),
+            ("GET /openapi.json?x HTTP/1.1", 200),
+            ("GET / HTTP/1.1", 426),
+            ("GET /v2/x HTTP/1.1", 426),
+            ("GET /v1/other HTTP/1.1", 404),
+            ("GET /v1/other/a HTTP/1.1", 404),
+            ("POST /v1/publish/a.b HTTP/1.1", 202),
+            ("POST /v1/publish/a%2Eb HTTP/1.1", 202),
+            ("GET /v1/publish/a HTTP/1.1", 405),
+            ("POST /v1/publish/ HTTP/1.1", 400),
+            ("POST /v1/publish/a..b HTTP/1.1", 400),
+            ("POST /v1/publish/a.* HTTP/1.1", 400),
+            ("POST /v1/publish/%3E HTTP/1.1", 400),
+            ("POST /v1/publish/a%20b HTTP/1.1", 400),
+            ("POST /v1/publish/a%0d%0aPUB HTTP/1.1", 400),
+            ("POST /v1/publish/a%00 HTTP/1.1", 400),
+            ("POST /v1/publish/a%2 HTTP/1.1", 400),
+            ("POST /v1/publish/a/b HTTP/1.1", 400),
+            ("POST /v1/publish/a%2Fb HTTP/1.1", 202),
+            ("POST /v1/request/a HTTP/1.1", 200),
+            ("POST /v1/request/a?timeout=1 HTTP/1.1", 200),
+            ("POST /v1/request/a?timeout=1&timeout=2 HTTP/1.1", 400),
+            ("POST /v1/request/a?timeout=0 HTTP/1.1", 400),
+            ("POST /v1/request/a?timeout=301 HTTP/1.1", 400),
+            ("POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: 2", 400),
+            ("GET /v1/subscribe/a.* HTTP/1.1", 200),
+            ("GET /v1/subscribe/%3E?format=json HTTP/1.1", 200),
+            ("GET /v1/subscribe/a?format=xml HTTP/1.1", 400),
+            ("GET /v1/subscribe/a.>.b HTTP/1.1", 400),
+            ("POST /v1/subscribe/a HTTP/1.1", 405),
+        ];
+        for (request, want) in cases {
+            assert_eq!(status(request), want, "{request}");
+        }
+        let long = format!("POST /v1/publish/{} HTTP/1.1", "a".repeat(65));
+        assert_eq!(status(&long), 400);
+        assert_eq!(routed("POST /v1/publish/a%2Eb%C3%A9 HTTP/1.1").subject, "a.bé".as_bytes());
+    }
+
+    #[test]
+    fn origins() {
+        let request = |origin: &str| {
+            routed(&format!("POST /v1/publish/a HTTP/1.1\nHost: h:1\nOrigin: {origin}"))
+        };
+        assert_eq!(request("http://h:1").action, Action::Publish);
+        assert_eq!(request("http://h:1").origin, None);
+        let allowed = request("https://allowed.example");
+        assert_eq!(allowed.origin.as_deref(), Some("https://allowed.example"));
+        for foreign in ["https://evil.example", "null", "http://h:2", "https://allowed.example.evil"] {
+            assert!(request(foreign).is_refused(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn timeouts() {
+        for (text, millis) in [("2.5", 2500), ("2s", 2000), ("250ms", 250), ("0.5ms", 0)] {
+            let timeout = parse_timeout(text).unwrap();
+            assert_eq!(timeout.as_millis(), millis, "{text}");
+            assert!(timeout > Duration::ZERO);
+        }
+        for text in ["", "0", "-1", "+1", "1e3", "inf", "nan", "s", "ms", "1 s", "1m", ".", "9999999999999"] {
+            assert_eq!(parse_timeout(text), None, "{text}");
+        }
+    }
+}
