@@ -71,9 +71,9 @@ def run_scenario(server: Server, scenario: str, settings: Mapping[str, object]) 
         return result
 
 
-def run_floor(driver: str, mode: str, **options: object) -> Result:
+def run_floor(driver: str, mode: str, *flags: str, **options: object) -> Result:
     """One run of the kernel floor: the same bytes with no protocol (rust_core/benches/floor)."""
-    command = [str(floor_executable()), mode, "--driver", driver]
+    command = [str(floor_executable()), mode, "--driver", driver, *flags]
     command += ["--server-cpu", SERVER_CPU, "--load-cpu", LOAD_CPU]
     for key, value in options.items():
         command += ["--" + key.replace("_", "-"), str(value)]

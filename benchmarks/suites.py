@@ -4,6 +4,7 @@ Whatever is to be compared runs in turn within each round: on a machine whose sp
 round mean more than figures of different minutes.
 """
 
+import statistics
 from collections import defaultdict
 
 from measure import (
@@ -113,8 +114,70 @@ def _cost_row(server: Server, runs: list[Result], floors: list[Result]) -> list[
 
 def _connect_rate(runs: list[Result]) -> float:
     """Connections with a confirmed subscription per second, both ends on this machine."""
-    rates = [{"rate": run["achieved"]["connections"] / run["achieved"]["connect_s"]} for run in runs]
-    return median(rates, "rate")
+    return statistics.median(map(_connections_per_s, runs))
+
+
+def _connections_per_s(run: Result) -> float:
+    rate: float = run["achieved"]["connections"] / run["achieved"]["connect_s"]
+    return rate
+
+
+def establish(rounds: int, users: int = 15_000) -> list[str]:
+    """Connections with a confirmed subscription per second, beside the floor's with the same exchanges."""
+    settings = {"users": users, "rate": 1000, "warmup_s": 0.2, "duration_s": 1}
+    servers = [URING, EPOLL, *([NATS] if find_nats_server() else [])]
+    runs: dict[Server, list[Result]] = defaultdict(list)
+    floors: dict[str, list[Result]] = defaultdict(list)
+    for number in range(rounds):
+        for server in servers:
+            say(f"round {number + 1}: establishing {users:,} users, {server.title}")
+            runs[server].append(run_scenario(server, "autocomplete", settings))
+            if server.driver:
+                floor = run_floor(server.driver, "relay", "--greeting", connections=users, duration=1)
+                floors[server.driver].append(floor)
+    rows = []
+    for server, results in runs.items():
+        floor_runs = floors[server.driver or "epoll"]
+        if server.driver:
+            rows.append(_establish_floor_row(server.driver, floor_runs))
+        ratios = [
+            _connections_per_s(run) / floor["connections_per_s"]
+            for run, floor in zip(results, floor_runs, strict=True)
+        ]
+        rows.append(
+            [server.title, f"{_connect_rate(results):,.0f}", f"{statistics.median(ratios):.2f}", "", ""]
+        )
+    return [
+        f"## Establishing {users:,} WebSocket connections",
+        "",
+        (
+            "From the first attempt to the last confirmed subscription. The floor connects and moves the "
+            "bytes of both exchanges that a subscription takes, upgrade and `INFO`, then `CONNECT`, `SUB` "
+            "and `PONG`, with no protocol. Ratios are medians of the rounds' own; nats-server stands beside "
+            "the epoll floor."
+        ),
+        "",
+        *table(
+            [
+                "",
+                "connections/s",
+                "of the floor's",
+                "server CPU us/connection",
+                "load CPU us/connection",
+            ],
+            rows,
+        ),
+    ]
+
+
+def _establish_floor_row(driver: str, runs: list[Result]) -> list[str]:
+    return [
+        f"kernel floor, {driver}",
+        f"{median(runs, 'connections_per_s'):,.0f}",
+        "1",
+        f"{median(runs, 'server_cpu_us_per_connection'):.2f}",
+        f"{median(runs, 'load_cpu_us_per_connection'):.2f}",
+    ]
 
 
 def sustained(rounds: int) -> list[str]:
@@ -385,6 +448,7 @@ def _million_row(server: Server, result: Result) -> list[str]:
 
 SUITES = {
     "cost": cost,
+    "establish": establish,
     "sustained": sustained,
     "fanout": fanout,
     "idle": idle,

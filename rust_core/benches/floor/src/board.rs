@@ -23,6 +23,8 @@ pub(crate) struct LoadCounts {
     pub(crate) connected: AtomicU64,
     /// Attempts to connect that failed and were repeated.
     pub(crate) retried: AtomicU64,
+    /// Users or subscribers whose greeting is over.
+    pub(crate) greeted: AtomicU64,
     /// Replies or deliveries that are to come for what has been sent.
     pub(crate) expected: AtomicU64,
     /// Replies or deliveries that have come.

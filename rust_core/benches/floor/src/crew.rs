@@ -8,6 +8,7 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 
 use crate::driver::{Role, Worker};
 use crate::failure::{Context, Failure};
+use crate::greeting;
 use crate::mail::Mailboxes;
 use crate::options::Mode;
 use crate::setup::Setup;
@@ -88,21 +89,19 @@ fn worker(role: Role, setup: &Arc<Setup>, mailboxes: &Arc<Mailboxes>, index: u32
         Role::Load => setup.load,
     };
     let (threads, rings) = setup.threads_and_rings(tables);
-    let (from_client, to_client, under_way) = match (options.mode, role) {
-        (Mode::Relay(bytes), Role::Server) => {
-            (bytes.request_bytes, bytes.reply_bytes, options.outstanding)
-        }
-        (Mode::Relay(bytes), Role::Load) => {
-            (bytes.reply_bytes, bytes.request_bytes, options.outstanding)
-        }
-        (Mode::Fanout { message_bytes }, Role::Server) => (1, message_bytes, 1),
+    let (mut from_client, under_way) = match (options.mode, role) {
+        (Mode::Relay(bytes), Role::Server) => (bytes.request_bytes, options.outstanding),
+        (Mode::Relay(bytes), Role::Load) => (bytes.reply_bytes, options.outstanding),
+        (Mode::Fanout { .. }, Role::Server) => (1, 1),
         // Several messages come together.
         (Mode::Fanout { message_bytes }, Role::Load) => (
             message_bytes.saturating_mul(options.outstanding as usize),
-            1,
             options.connections,
         ),
     };
+    if options.greeting {
+        from_client = from_client.max(greeting::largest(role));
+    }
     Worker {
         role,
         setup: Arc::clone(setup),
@@ -111,7 +110,6 @@ fn worker(role: Role, setup: &Arc<Setup>, mailboxes: &Arc<Mailboxes>, index: u32
         threads,
         rings,
         slots: tables.slots,
-        to_client,
         from_client,
         batch: (under_way / UNDER_WAY_PER_BATCH).clamp(1, LARGEST_BATCH),
         shown: false,

@@ -6,6 +6,7 @@ mod capacity;
 mod crew;
 mod driver;
 mod failure;
+mod greeting;
 mod histogram;
 mod load;
 mod mail;

@@ -15,6 +15,8 @@ floor: what the kernel alone costs for the benchmark's byte pattern, as one JSON
 Both:
   --driver epoll|uring     system interface of both processes [epoll]
   --connections N          users or subscribers [1000]
+  --greeting               each of them makes the two exchanges of a NATS client over
+                           WebSocket before it counts as established
   --warmup S               seconds before the measured phase [1]
   --server-cpu C           core of the server [first one allowed]
   --load-cpu C             core of the load [second one allowed]
@@ -98,6 +100,8 @@ pub(crate) struct Options {
     pub(crate) driver: DriverKind,
     /// Users or subscribers.
     pub(crate) connections: u32,
+    /// Whether each of them greets.
+    pub(crate) greeting: bool,
     /// Requests or messages under way.
     pub(crate) outstanding: u32,
     pub(crate) warmup: Duration,
@@ -176,6 +180,7 @@ fn options(mode: &str, given: &mut Given) -> Result<Options, UsageError> {
         mode,
         driver,
         connections: given.whole("connections", COUNT)?.unwrap_or(1000),
+        greeting: given.0.remove("greeting").is_some(),
         outstanding: given.whole("outstanding", COUNT)?.unwrap_or(outstanding),
         warmup: given
             .seconds("warmup", 0.0)?
@@ -190,6 +195,9 @@ fn options(mode: &str, given: &mut Given) -> Result<Options, UsageError> {
     })
 }
 
+/// Options without a value.
+const FLAGS: [&str; 2] = ["help", "greeting"];
+
 /// Options by name, without the dashes; those that have been used are gone.
 struct Given(BTreeMap<String, String>);
 
@@ -201,8 +209,11 @@ impl Given {
                 return Err(UsageError(format!("{argument:?} is not an option")));
             };
             let (name, value) = match option.split_once('=') {
+                Some((name, _)) if FLAGS.contains(&name) => {
+                    return Err(UsageError(format!("--{name} takes no value")));
+                }
                 Some((name, value)) => (name, Some(value.to_owned())),
-                None if option == "help" => (option, Some(String::new())),
+                None if FLAGS.contains(&option) => (option, Some(String::new())),
                 None => (option, arguments.next()),
             };
             let Some(value) = value else {
@@ -259,9 +270,9 @@ mod tests {
 
     #[test]
     fn options_in_both_forms() {
-        let Ok(Command::Run(options)) =
-            parse("fanout --driver=uring --connections 20 --bytes=8 --server-rings 2 --warmup 0.5")
-        else {
+        let Ok(Command::Run(options)) = parse(
+            "fanout --driver=uring --connections 20 --bytes=8 --server-rings 2 --warmup 0.5 --greeting",
+        ) else {
             panic!("refused");
         };
         assert_eq!(options.mode, Mode::Fanout { message_bytes: 8 });
@@ -272,6 +283,7 @@ mod tests {
             (Some(2), None)
         );
         assert_eq!(options.warmup, Duration::from_millis(500));
+        assert!(options.greeting);
         assert_eq!(parse("relay --help"), Ok(Command::Help));
     }
 
@@ -282,6 +294,7 @@ mod tests {
             ("echo", "unknown mode \"echo\": relay or fanout"),
             ("relay 5", "\"5\" is not an option"),
             ("relay --duration", "--duration has no value"),
+            ("relay --greeting=yes", "--greeting takes no value"),
             (
                 "relay --duration 1 --duration=2",
                 "--duration is given twice",

@@ -23,6 +23,7 @@ pub(crate) fn json(measured: &Measured) -> Value {
     add(json!({
         "driver": options.driver.name(),
         "connections": options.connections,
+        "greeting": options.greeting,
         "outstanding": options.outstanding,
         "duration_s": seconds,
     }));
@@ -58,6 +59,8 @@ pub(crate) fn json(measured: &Measured) -> Value {
         "load_cpu_share": measured.load_cpu.as_secs_f64() / seconds,
         "connect_s": connect,
         "connections_per_s": ratio(connections, connect),
+        "server_cpu_us_per_connection": measured.connect_server_cpu.as_secs_f64() * 1e6 / connections,
+        "load_cpu_us_per_connection": measured.connect_load_cpu.as_secs_f64() * 1e6 / connections,
         "server_rss_bytes": measured.server_rss_bytes,
         "server_rss_bytes_per_connection": measured.server_growth_bytes as f64 / connections,
         "retried_connects": measured.retried,

@@ -37,8 +37,11 @@ pub(crate) struct Measured {
     pub(crate) spread: Option<(u64, u64)>,
     pub(crate) server_cpu: Duration,
     pub(crate) load_cpu: Duration,
-    /// From the first attempt until the server had accepted all connections.
+    /// From the start of the load until all connections were established.
     pub(crate) connect: Duration,
+    /// Processor time meanwhile.
+    pub(crate) connect_server_cpu: Duration,
+    pub(crate) connect_load_cpu: Duration,
     /// By which the server has grown from listening to the end of the measured phase.
     pub(crate) server_growth_bytes: u64,
     pub(crate) server_rss_bytes: u64,
@@ -89,7 +92,7 @@ pub(crate) fn measure(options: &Options) -> Result<Measured, Failure> {
     drop((clients_port, trunks_port));
     let before = server.resident_bytes()?;
 
-    let began = Instant::now();
+    let (began, server_cpu_before) = (Instant::now(), server.cpu_time()?);
     let load = Child::start("load", load_core, || load::run(&setup))?;
     let all = u64::from(options.connections) + u64::from(options.mode.trunks());
     let connected = || board.load.connected.load(Ordering::Acquire);
@@ -97,7 +100,14 @@ pub(crate) fn measure(options: &Options) -> Result<Measured, Failure> {
     wait_for("connections accepted", &[&server, &load], all, || {
         board.open_connections()
     })?;
+    if options.greeting {
+        let goal = u64::from(options.connections);
+        let greeted = || board.load.greeted.load(Ordering::Acquire);
+        wait_for("greetings", &[&server, &load], goal, greeted)?;
+    }
     let connect = began.elapsed();
+    let connect_server_cpu = server.cpu_time()?.saturating_sub(server_cpu_before);
+    let connect_load_cpu = load.cpu_time()?;
 
     let pair = Pair { server, load };
     setup.signals.start.raise();
@@ -118,6 +128,8 @@ pub(crate) fn measure(options: &Options) -> Result<Measured, Failure> {
         server_cpu: last.server_cpu.saturating_sub(first.server_cpu),
         load_cpu: last.load_cpu.saturating_sub(first.load_cpu),
         connect,
+        connect_server_cpu,
+        connect_load_cpu,
         server_growth_bytes: server_rss_bytes.saturating_sub(before),
         server_rss_bytes,
         retried: board.load.retried.load(Ordering::Relaxed),

@@ -98,73 +98,96 @@ fn number(result: &Value, field: &str) -> f64 {
         .unwrap_or_else(|| panic!("{field} is no number in {result}"))
 }
 
-/// What both modes report.
-fn check_common(result: &Value, mode: &str, driver: &str) {
+/// For each driver: one table in each process and several, without greeting and with it.
+fn variants() -> Vec<(&'static str, String, bool)> {
+    let variant = |driver, tables, greeting| {
+        let flag = if greeting { "--greeting" } else { "" };
+        (
+            driver,
+            format!("--driver {driver} {tables} {flag}"),
+            greeting,
+        )
+    };
+    drivers()
+        .into_iter()
+        .flat_map(|driver| ["", several_tables(driver)].map(|tables| (driver, tables)))
+        .flat_map(|(driver, tables)| [false, true].map(|on| variant(driver, tables, on)))
+        .collect()
+}
+
+/// What both modes report. Greetings come first on every connection, so that bytes which one end sends
+/// and the other does not expect would be errors of what follows.
+fn check_common(result: &Value, mode: &str, driver: &str, greeting: bool) {
     assert_eq!(
         (&result["mode"], &result["driver"]),
         (&mode.into(), &driver.into())
     );
+    assert_eq!(result["greeting"], greeting);
     assert_eq!(result["connections"], 200);
     assert_eq!(result["errors"], 0, "{result}");
     assert_eq!(result["retried_connects"], 0);
     let seconds = number(result, "duration_s");
     assert!((0.3..5.0).contains(&seconds), "{seconds}");
-    for field in ["connect_s", "connections_per_s", "server_rss_bytes"] {
+    for field in [
+        "connect_s",
+        "connections_per_s",
+        "server_cpu_us_per_connection",
+        "load_cpu_us_per_connection",
+        "server_rss_bytes",
+    ] {
         assert!(number(result, field) > 0.0, "{field}: {result}");
+    }
+    // Each process has one core, so that its processor time cannot be more than what has passed; it is
+    // read a moment later.
+    let connect_us = number(result, "connect_s") * 1e6;
+    for process in ["server", "load"] {
+        let each = number(result, &format!("{process}_cpu_us_per_connection"));
+        assert!(each * 200.0 < connect_us * 2.0, "{process}: {result}");
     }
     assert!(number(result, "server_rss_bytes_per_connection") >= 0.0);
 }
 
 #[test]
 fn relay() {
-    for driver in drivers() {
-        for tables in ["", several_tables(driver)] {
-            let line = format!(
-                "relay --driver {driver} --connections 200 --outstanding 64 --duration 0.3 \
-                 --warmup 0.1 {tables}"
-            );
-            let result = result(&line);
-            check_common(&result, "relay", driver);
-            assert_eq!(result["outstanding"], 64);
-            let requests = number(&result, "requests");
-            assert!(requests > 0.0);
-            let rate = requests / number(&result, "duration_s");
-            assert!(
-                (number(&result, "requests_per_s") - rate).abs() < 1.0,
-                "{result}"
-            );
-            for field in ["server_cpu_us_per_request", "load_cpu_us_per_request"] {
-                assert!(number(&result, field) > 0.0, "{field}: {result}");
-            }
+    for (driver, options, greeting) in variants() {
+        let result = result(&format!(
+            "relay --connections 200 --outstanding 64 --duration 0.3 --warmup 0.1 {options}"
+        ));
+        check_common(&result, "relay", driver, greeting);
+        assert_eq!(result["outstanding"], 64);
+        let requests = number(&result, "requests");
+        assert!(requests > 0.0);
+        let rate = requests / number(&result, "duration_s");
+        assert!(
+            (number(&result, "requests_per_s") - rate).abs() < 1.0,
+            "{result}"
+        );
+        for field in ["server_cpu_us_per_request", "load_cpu_us_per_request"] {
+            assert!(number(&result, field) > 0.0, "{field}: {result}");
         }
     }
 }
 
 #[test]
 fn fanout() {
-    for driver in drivers() {
-        for tables in ["", several_tables(driver)] {
-            let line = format!(
-                "fanout --driver {driver} --connections 200 --bytes 100 --publish-duration 0.3 \
-                 --warmup 0.1 {tables}"
-            );
-            let result = result(&line);
-            check_common(&result, "fanout", driver);
-            let (messages, deliveries) =
-                (number(&result, "messages"), number(&result, "deliveries"));
-            assert!(messages > 0.0);
-            // Up to the messages that were under way at the beginning and at the end.
-            assert!(
-                (deliveries - messages * 200.0).abs() <= 200.0 * 16.0,
-                "{result}"
-            );
-            for field in ["server_cpu_us_per_delivery", "load_cpu_us_per_delivery"] {
-                assert!(number(&result, field) > 0.0, "{field}: {result}");
-            }
-            let spread = &result["spread_us"];
-            let (median, max) = (number(spread, "median"), number(spread, "max"));
-            assert!(median > 0.0 && median <= max, "{result}");
+    for (driver, options, greeting) in variants() {
+        let result = result(&format!(
+            "fanout --connections 200 --bytes 100 --publish-duration 0.3 --warmup 0.1 {options}"
+        ));
+        check_common(&result, "fanout", driver, greeting);
+        let (messages, deliveries) = (number(&result, "messages"), number(&result, "deliveries"));
+        assert!(messages > 0.0);
+        // Up to the messages that were under way at the beginning and at the end.
+        assert!(
+            (deliveries - messages * 200.0).abs() <= 200.0 * 16.0,
+            "{result}"
+        );
+        for field in ["server_cpu_us_per_delivery", "load_cpu_us_per_delivery"] {
+            assert!(number(&result, field) > 0.0, "{field}: {result}");
         }
+        let spread = &result["spread_us"];
+        let (median, max) = (number(spread, "median"), number(spread, "max"));
+        assert!(median > 0.0 && median <= max, "{result}");
     }
 }
 
@@ -225,14 +248,14 @@ fn what_cannot_be_done_ends_with_1_and_says_why() {
     }
 }
 
-/// Whichever of the three processes is killed, the other two end.
+/// Whichever of the three processes is killed, the other two end, be it while 5000 are established.
 #[test]
 fn nothing_survives_a_process_that_dies() {
-    for driver in drivers() {
+    for (driver, options) in drivers().into_iter().flat_map(|driver| {
+        ["--connections 200", "--connections 5000 --greeting"].map(|options| (driver, options))
+    }) {
         for victim in 0..3 {
-            let mut child = start(&format!(
-                "relay --driver {driver} --connections 200 --duration 600"
-            ));
+            let mut child = start(&format!("relay --driver {driver} --duration 600 {options}"));
             let group = child.id();
             wait_until("three processes", || living(group).len() == 3);
             let mut processes = living(group);

@@ -3,13 +3,15 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with, recv, send};
 
 use crate::driver::output::{Output, Queue, Turn};
-use crate::driver::{Driver, Kind, Pattern, TRUNK_BUFFER, Worker};
+use crate::driver::{Driver, Kind, Next, Pattern, TRUNK_BUFFER, Worker};
 use crate::failure::{Context, Failure};
 
 /// Events of one turn at most.
@@ -39,6 +41,7 @@ pub(crate) struct Epoll {
     trunks: Vec<Trunk>,
     /// What clients have not taken, by number. Rare.
     backlogs: HashMap<u32, Queue>,
+    events: Vec<Event>,
     out: Output,
     spare: Turn,
     buffer: Vec<u8>,
@@ -62,7 +65,8 @@ impl Driver for Epoll {
             free: Vec::new(),
             trunks: Vec::new(),
             backlogs: HashMap::new(),
-            out: Output::new(worker.to_client, worker.threads),
+            events: Vec::with_capacity(EVENTS),
+            out: Output::new(worker.threads),
             spare: Turn::default(),
             buffer: vec![0; TRUNK_BUFFER],
             mail: Vec::new(),
@@ -110,41 +114,47 @@ impl Driver for Epoll {
         Ok(client)
     }
 
-    fn run<P: Pattern>(mut self, pattern: &mut P) -> Result<(), Failure> {
-        let mut events = Vec::with_capacity(EVENTS);
-        pattern.start(&mut self.out);
-        loop {
-            pattern.end_turn(&mut self.out);
-            self.flush(pattern)?;
-            events.clear();
-            let space = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, space, None) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno).context("wait for events"),
-            }
-            for event in &events {
-                match event.data.u64() {
-                    CLIENTS_ARRIVE => self.accept(Kind::Client)?,
-                    TRUNKS_ARRIVE => self.accept(Kind::Trunk)?,
-                    MAIL => self.take_mail(pattern),
-                    DRAIN => {
-                        pattern.drain();
-                        // It stays readable.
-                        epoll::delete(&self.epoll, &self.worker.setup.signals.drain)
-                            .context("stop watching a signal")?;
-                    }
-                    CLOSE => {
-                        self.close();
-                        return Ok(());
-                    }
-                    token if token >= FIRST_TRUNK => {
-                        let trunk = (token - FIRST_TRUNK) as usize;
-                        self.trunk_event(trunk, event.flags, pattern)?;
-                    }
-                    client => self.client_event(client as u32, event.flags, pattern)?,
+    fn output(&mut self) -> &mut Output {
+        &mut self.out
+    }
+
+    fn turn<P: Pattern>(
+        &mut self,
+        pattern: &mut P,
+        patience: Option<Duration>,
+    ) -> Result<Next, Failure> {
+        pattern.end_turn(&mut self.out);
+        self.flush(pattern)?;
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        self.wait(&mut events, patience)?;
+        for event in &events {
+            match event.data.u64() {
+                CLIENTS_ARRIVE => self.accept(Kind::Client)?,
+                TRUNKS_ARRIVE => self.accept(Kind::Trunk)?,
+                MAIL => self.take_mail(pattern),
+                DRAIN => {
+                    pattern.drain();
+                    // It stays readable.
+                    epoll::delete(&self.epoll, &self.worker.setup.signals.drain)
+                        .context("stop watching a signal")?;
                 }
+                CLOSE => return Ok(Next::Close),
+                token if token >= FIRST_TRUNK => {
+                    let trunk = (token - FIRST_TRUNK) as usize;
+                    self.trunk_event(trunk, event.flags, pattern)?;
+                }
+                client => self.client_event(client as u32, event.flags, pattern)?,
             }
         }
+        self.events = events;
+        Ok(Next::Turn)
+    }
+
+    fn close(mut self) -> Result<(), Failure> {
+        self.client_listener = None;
+        self.trunk_listener = None;
+        Ok(())
     }
 }
 
@@ -157,6 +167,18 @@ impl Epoll {
             EventFlags::IN,
         )
         .context("watch a descriptor")
+    }
+
+    fn wait(&self, events: &mut Vec<Event>, patience: Option<Duration>) -> Result<(), Failure> {
+        let timeout = patience.map(|patience| Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: patience.subsec_nanos().into(),
+        });
+        let space = rustix::buffer::spare_capacity(events);
+        match epoll::wait(&self.epoll, space, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno).context("wait for events"),
+        }
     }
 
     fn accept(&mut self, kind: Kind) -> Result<(), Failure> {
@@ -376,13 +398,5 @@ impl Epoll {
             self.worker.closed_by_peer(client);
             pattern.on_closed(client);
         }
-    }
-
-    /// Listeners first, so that nothing arrives any more.
-    fn close(&mut self) {
-        self.client_listener = None;
-        self.trunk_listener = None;
-        self.trunks.clear();
-        self.clients.clear();
     }
 }

@@ -12,6 +12,7 @@ use std::fmt::Display;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::driver::output::Output;
 use crate::failure::Failure;
@@ -30,7 +31,7 @@ pub(crate) enum Kind {
 /// What one end does with what arrives. Clients are named by numbers that the driver assigns; that
 /// of a closed connection may be used again.
 pub(crate) trait Pattern {
-    /// Everything is connected.
+    /// Everything is established.
     fn start(&mut self, _: &mut Output) {}
     /// `bytes` have arrived, cut anywhere.
     fn on_client(&mut self, client: u32, bytes: &[u8], out: &mut Output);
@@ -56,8 +57,33 @@ pub(crate) trait Driver: Sized {
     /// Takes a connected non-blocking socket; returns the client's number, or the trunk's.
     fn add(&mut self, socket: OwnedFd, kind: Kind) -> Result<u32, Failure>;
 
-    /// Runs turns until everything is to be closed, and closes it: listeners first.
-    fn run<P: Pattern>(self, pattern: &mut P) -> Result<(), Failure>;
+    /// Takes what the next turn is to send.
+    fn output(&mut self) -> &mut Output;
+
+    /// Sends what there is to send, waits for something to arrive, at most for `patience` where that
+    /// is given, and hands it to the pattern.
+    fn turn<P: Pattern>(
+        &mut self,
+        pattern: &mut P,
+        patience: Option<Duration>,
+    ) -> Result<Next, Failure>;
+
+    /// Closes everything: listeners first, so that nothing arrives any more.
+    fn close(self) -> Result<(), Failure>;
+
+    /// Runs turns until everything is to be closed, and closes it.
+    fn run<P: Pattern>(mut self, pattern: &mut P) -> Result<(), Failure> {
+        pattern.start(self.output());
+        while self.turn(pattern, None)? == Next::Turn {}
+        self.close()
+    }
+}
+
+/// Whether to go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Turn,
+    Close,
 }
 
 /// The end that a worker belongs to.
@@ -87,8 +113,6 @@ pub(crate) struct Worker {
     pub(crate) rings: u32,
     /// Slots of a ring's table.
     pub(crate) slots: u32,
-    /// Bytes of a message to a client.
-    pub(crate) to_client: usize,
     /// Bytes that usually arrive from a client at once.
     pub(crate) from_client: usize,
     /// Completions that are worth waiting for, for a moment, rather than to go on with one.

@@ -5,8 +5,6 @@ const NONE: u32 = u32::MAX;
 
 /// The pattern's output of one turn.
 pub(crate) struct Output {
-    /// Bytes of a message to a client.
-    record: usize,
     /// By client: index of its send in `turn`, or `NONE`.
     queued: Vec<u32>,
     turn: Turn,
@@ -21,13 +19,20 @@ pub(crate) struct Output {
 /// Messages to clients, grouped so that each gets one send.
 #[derive(Default)]
 pub(crate) struct Turn {
-    /// Records of one size, then what [`Output::take_turn`] has joined.
+    /// The messages, then what [`Output::take_turn`] has joined.
     bytes: Vec<u8>,
-    /// By record: the next one for the same client, or `NONE`.
-    next: Vec<u32>,
+    messages: Vec<Message>,
     pub(crate) sends: Vec<ClientSend>,
     /// What every client gets.
     pub(crate) everyone: Vec<u8>,
+}
+
+/// A message's place in a turn's bytes.
+struct Message {
+    start: usize,
+    end: usize,
+    /// The next one for the same client, or `NONE`.
+    next: u32,
 }
 
 /// What one client gets in a turn.
@@ -40,10 +45,9 @@ pub(crate) struct ClientSend {
 }
 
 impl Output {
-    /// For messages of `record` bytes to clients.
-    pub(crate) fn new(record: usize, threads: u32) -> Self {
+    /// For one of `threads` threads.
+    pub(crate) fn new(threads: u32) -> Self {
         Self {
-            record,
             queued: Vec::new(),
             turn: Turn::default(),
             trunks: Vec::new(),
@@ -54,11 +58,16 @@ impl Output {
 
     /// Sends one message to a client.
     pub(crate) fn send_client(&mut self, client: u32, message: &[u8]) {
-        debug_assert_eq!(message.len(), self.record);
         let turn = &mut self.turn;
-        let record = turn.next.len() as u32;
+        let index = turn.messages.len() as u32;
+        let start = turn.bytes.len();
         turn.bytes.extend_from_slice(message);
-        turn.next.push(NONE);
+        let end = turn.bytes.len();
+        turn.messages.push(Message {
+            start,
+            end,
+            next: NONE,
+        });
         let slot = client as usize;
         if slot >= self.queued.len() {
             self.queued.resize(slot + 1, NONE);
@@ -66,18 +75,17 @@ impl Output {
         let queued = self.queued[slot];
         if queued == NONE {
             self.queued[slot] = turn.sends.len() as u32;
-            let start = record as usize * self.record;
             turn.sends.push(ClientSend {
                 client,
-                first: record,
-                last: record,
+                first: index,
+                last: index,
                 start,
-                end: start + self.record,
+                end,
             });
         } else {
             let send = &mut turn.sends[queued as usize];
-            turn.next[send.last as usize] = record;
-            send.last = record;
+            turn.messages[send.last as usize].next = index;
+            send.last = index;
         }
     }
 
@@ -111,11 +119,11 @@ impl Output {
             self.queued[send.client as usize] = NONE;
             if send.first != send.last {
                 send.start = turn.bytes.len();
-                let mut record = send.first;
-                while record != NONE {
-                    let at = record as usize * self.record;
-                    turn.bytes.extend_from_within(at..at + self.record);
-                    record = turn.next[record as usize];
+                let mut index = send.first;
+                while index != NONE {
+                    let message = &turn.messages[index as usize];
+                    turn.bytes.extend_from_within(message.start..message.end);
+                    index = message.next;
                 }
                 send.end = turn.bytes.len();
             }
@@ -131,7 +139,7 @@ impl Turn {
 
     fn clear(&mut self) {
         self.bytes.clear();
-        self.next.clear();
+        self.messages.clear();
         self.sends.clear();
         self.everyone.clear();
     }
@@ -187,8 +195,8 @@ mod tests {
 
     #[test]
     fn one_send_for_each_client_and_turn() {
-        let mut out = Output::new(2, 1);
-        for (client, message) in [(5, b"a1"), (0, b"b1"), (5, b"a2"), (5, b"a3")] {
+        let mut out = Output::new(1);
+        for (client, message) in [(5, &b"a1"[..]), (0, b"b1"), (5, b"a02"), (5, b"3")] {
             out.send_client(client, message);
         }
         let turn = out.take_turn(Turn::default());
@@ -197,7 +205,7 @@ mod tests {
             .iter()
             .map(|send| (send.client, turn.bytes(send)))
             .collect();
-        assert_eq!(sends, [(5, &b"a1a2a3"[..]), (0, b"b1")]);
+        assert_eq!(sends, [(5, &b"a1a023"[..]), (0, b"b1")]);
         out.send_client(5, b"a4");
         let turn = out.take_turn(turn);
         assert_eq!(turn.bytes(&turn.sends[0]), b"a4");
@@ -222,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_missing_trunk_is_a_fault() {
-        let mut out = Output::new(1, 1);
+        let mut out = Output::new(1);
         out.send_trunk(0, &[b"x"]);
         assert_eq!(out.faults.len(), 1);
     }

@@ -18,7 +18,7 @@ use io_uring::cqueue::{self, Entry as Completion};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::driver::output::{Output, Queue, Turn};
-use crate::driver::{Driver, Kind, Pattern, Worker};
+use crate::driver::{Driver, Kind, Next, Pattern, Worker};
 use crate::failure::{Context, Failure};
 use crate::signal::ready;
 
@@ -61,13 +61,6 @@ struct Trunk {
     flight: Flight,
 }
 
-/// Whether to go on.
-#[derive(PartialEq)]
-enum Next {
-    Turn,
-    Close,
-}
-
 impl Driver for Uring {
     fn new(worker: Worker) -> Result<Self, Failure> {
         let rings = (0..worker.rings)
@@ -81,7 +74,7 @@ impl Driver for Uring {
             added: vec![0; rings.len()],
             trunks: Vec::new(),
             backlogs: HashMap::new(),
-            out: Output::new(worker.to_client, worker.threads),
+            out: Output::new(worker.threads),
             flying: Turn::default(),
             wake: eventfd(0, flags).context("create an eventfd")?,
             trunk_sends: 0,
@@ -125,26 +118,39 @@ impl Driver for Uring {
         self.opened(ring, slot, kind)
     }
 
-    fn run<P: Pattern>(mut self, pattern: &mut P) -> Result<(), Failure> {
-        pattern.start(&mut self.out);
-        loop {
-            pattern.end_turn(&mut self.out);
-            self.flush()?;
-            self.wait()?;
-            for ring in 0..self.worker.rings {
-                let completions = self.rings[ring as usize].take_ready();
-                for completion in &completions {
-                    if self.complete(ring, completion, pattern)? == Next::Close {
-                        return self.close();
-                    }
+    fn output(&mut self) -> &mut Output {
+        &mut self.out
+    }
+
+    fn turn<P: Pattern>(
+        &mut self,
+        pattern: &mut P,
+        patience: Option<Duration>,
+    ) -> Result<Next, Failure> {
+        pattern.end_turn(&mut self.out);
+        self.flush()?;
+        self.wait(patience)?;
+        for ring in 0..self.worker.rings {
+            let completions = self.rings[ring as usize].take_ready();
+            for completion in &completions {
+                if self.complete(ring, completion, pattern)? == Next::Close {
+                    return Ok(Next::Close);
                 }
-                let ring = &mut self.rings[ring as usize];
-                if !completions.is_empty() {
-                    ring.publish_buffers();
-                }
-                ring.reuse(completions);
             }
+            let ring = &mut self.rings[ring as usize];
+            if !completions.is_empty() {
+                ring.publish_buffers();
+            }
+            ring.reuse(completions);
         }
+        Ok(Next::Turn)
+    }
+
+    fn close(mut self) -> Result<(), Failure> {
+        for (listener, ring, _) in std::mem::take(&mut self.listeners) {
+            self.rings[ring as usize].cancel(listener.as_fd())?;
+        }
+        self.rings.iter_mut().try_for_each(Ring::close_all)
     }
 }
 
@@ -185,41 +191,52 @@ impl Uring {
         (ring as usize, client % self.worker.slots)
     }
 
-    /// Enters every ring that has something to do; blocks while none has.
-    fn wait(&mut self) -> Result<(), Failure> {
+    /// Enters every ring that has something to do; blocks while none has, at most for `patience` where
+    /// that is given.
+    fn wait(&mut self, patience: Option<Duration>) -> Result<(), Failure> {
         let trunk_sends = std::mem::take(&mut self.trunk_sends);
         if let [ring] = &mut self.rings[..] {
-            let (want, patience) = match self.idle {
-                true => (1, None),
-                false => (self.worker.batch + trunk_sends, Some(BATCH_PATIENCE)),
+            let batch = self.worker.batch + trunk_sends;
+            let (want, patience) = match patience {
+                Some(Duration::ZERO) => (0, None),
+                Some(patience) => (batch, Some(patience)),
+                None if self.idle => (1, None),
+                None => (batch, Some(BATCH_PATIENCE)),
             };
             ring.enter(want, patience)?;
             self.idle = !ring.has_work();
             return Ok(());
         }
-        loop {
-            let mut busy = false;
-            for ring in &mut self.rings {
-                if ring.has_work() {
-                    ring.enter(0, None)?;
-                    busy = true;
-                }
-            }
-            if busy {
+        while !self.enter_busy()? && patience != Some(Duration::ZERO) {
+            self.sleep(patience)?;
+            if patience.is_some() {
+                self.enter_busy()?;
                 return Ok(());
             }
-            self.sleep()?;
         }
+        Ok(())
     }
 
-    /// Blocks until a ring has work. A ring signals only while armed, and only for the first work
+    /// Whether any ring had something to do.
+    fn enter_busy(&mut self) -> Result<bool, Failure> {
+        let mut busy = false;
+        for ring in &mut self.rings {
+            if ring.has_work() {
+                ring.enter(0, None)?;
+                busy = true;
+            }
+        }
+        Ok(busy)
+    }
+
+    /// Blocks until a ring has work, or for `patience` where that is given. A ring signals only while armed, and only for the first work
     /// that is deferred, so each is looked at again after it has been armed.
-    fn sleep(&mut self) -> Result<(), Failure> {
+    fn sleep(&mut self, patience: Option<Duration>) -> Result<(), Failure> {
         self.rings.iter_mut().for_each(Ring::arm);
         // Pairs with the kernel's: it defers the work, then looks whether the ring is armed.
         fence(Ordering::SeqCst);
         if !self.rings.iter_mut().any(Ring::has_work) {
-            ready([self.wake.as_fd()], None)?;
+            ready([self.wake.as_fd()], patience)?;
         }
         self.rings.iter_mut().for_each(Ring::disarm);
         // Empties it; that it is empty is no error.
@@ -369,14 +386,6 @@ impl Uring {
         }
         let (ring, slot) = self.place(client);
         self.rings[ring].close(slot)
-    }
-
-    /// Listeners first, so that nothing arrives any more.
-    fn close(mut self) -> Result<(), Failure> {
-        for (listener, ring, _) in std::mem::take(&mut self.listeners) {
-            self.rings[ring as usize].cancel(listener.as_fd())?;
-        }
-        self.rings.iter_mut().try_for_each(Ring::close_all)
     }
 }
 

@@ -1,6 +1,6 @@
-//! The load: connects everything, then asks and answers, or publishes and receives.
+//! The load: establishes everything, then asks and answers, or publishes and receives.
 
-mod connect;
+mod establish;
 mod fanout;
 mod relay;
 
@@ -10,12 +10,12 @@ use crate::capacity::share;
 use crate::crew;
 use crate::driver::epoll::Epoll;
 use crate::driver::uring::Uring;
-use crate::driver::{Driver, Kind, Role, Worker};
+use crate::driver::{Driver, Next, Role, Worker};
 use crate::failure::Failure;
 use crate::options::{DriverKind, Mode};
 use crate::setup::{HUB, Setup};
 
-use connect::Connector;
+use establish::Establisher;
 use fanout::{Fanout, Window};
 use relay::Relay;
 
@@ -35,7 +35,7 @@ fn load<D: Driver>(worker: Worker, window: &Arc<Window>) -> Result<(), Failure> 
     let setup = Arc::clone(&worker.setup);
     let (index, threads) = (worker.index, worker.threads);
     let mut driver = D::new(worker)?;
-    let connector = Connector::new(&setup);
+    let mut establisher = Establisher::new(&setup, &mut driver);
 
     let trunks = if index == HUB {
         setup.options.mode.trunks()
@@ -43,10 +43,9 @@ fn load<D: Driver>(worker: Worker, window: &Arc<Window>) -> Result<(), Failure> 
         0
     };
     for _ in 0..trunks {
-        let Some(socket) = connector.connect(0, setup.trunks_at)? else {
-            return Ok(());
-        };
-        driver.add(socket, Kind::Trunk)?;
+        if establisher.trunk()? == Next::Close {
+            return driver.close();
+        }
     }
     let connections = setup.options.connections;
     let before: u32 = (0..index)
@@ -54,14 +53,13 @@ fn load<D: Driver>(worker: Worker, window: &Arc<Window>) -> Result<(), Failure> 
         .sum();
     let mut clients = Vec::new();
     for number in before..before + share(connections, threads, index) {
-        let Some(socket) = connector.connect(number, setup.clients_at)? else {
-            return Ok(());
+        let Some(client) = establisher.client(number)? else {
+            return driver.close();
         };
-        clients.push(driver.add(socket, Kind::Client)?);
+        clients.push(client);
     }
-
-    if !setup.signals.wait_for_start()? {
-        return Ok(());
+    if establisher.finish()? == Next::Close || !setup.signals.wait_for_start()? {
+        return driver.close();
     }
     match setup.options.mode {
         Mode::Relay(exchange) => {

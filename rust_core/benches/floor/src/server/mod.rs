@@ -1,6 +1,7 @@
 //! The server: accepts, and passes on what arrives.
 
 mod fanout;
+mod greeting;
 mod relay;
 
 use std::sync::Arc;
@@ -9,13 +10,14 @@ use std::sync::atomic::Ordering;
 use crate::crew;
 use crate::driver::epoll::Epoll;
 use crate::driver::uring::Uring;
-use crate::driver::{Driver, Kind, Role, Worker};
+use crate::driver::{Driver, Kind, Pattern, Role, Worker};
 use crate::failure::Failure;
 use crate::net;
 use crate::options::{DriverKind, Mode};
 use crate::setup::{HUB, Setup};
 
 use fanout::Fanout;
+use greeting::Greeting;
 use relay::Relay;
 
 /// Serves until everything is to be closed.
@@ -38,9 +40,25 @@ fn serve<D: Driver>(worker: Worker) -> Result<(), Failure> {
     }
     setup.board.server.listening.fetch_add(1, Ordering::Relaxed);
     match setup.options.mode {
-        Mode::Relay(exchange) => driver.run(&mut Relay::new(index, threads, exchange)),
-        Mode::Fanout { message_bytes } => {
-            driver.run(&mut Fanout::new(index, threads, message_bytes))
+        Mode::Relay(exchange) => {
+            let relay = Relay::new(index, threads, exchange);
+            run_pattern(driver, relay, setup.options.greeting)
         }
+        Mode::Fanout { message_bytes } => {
+            let fanout = Fanout::new(index, threads, message_bytes);
+            run_pattern(driver, fanout, setup.options.greeting)
+        }
+    }
+}
+
+fn run_pattern<D: Driver, P: Pattern>(
+    driver: D,
+    mut pattern: P,
+    greeting: bool,
+) -> Result<(), Failure> {
+    if greeting {
+        driver.run(&mut Greeting::before(pattern))
+    } else {
+        driver.run(&mut pattern)
     }
 }

@@ -114,7 +114,7 @@ mod tests {
     use crate::driver::output::{Queue, Turn};
 
     fn output(threads: u32) -> Output {
-        let mut out = Output::new(3, threads);
+        let mut out = Output::new(threads);
         out.trunks = vec![Queue::default(), Queue::default()];
         out
     }

@@ -1,208 +1,14 @@
 //! Shards over real sockets: what a peer sees, and what the handler is told.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use subjectbus_reactor::{
-    Closed, Conn, ConnId, DriverKind, Handler, Io, Mailboxes, MailboxesBuilder, Origin,
-    Reservation, Shard, ShardSpec,
-};
+use subjectbus_reactor::{Closed, DriverKind, Origin};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+use echo::{BIG, BIG_AT_BOTH_ENDS, Mail, PATIENCE, Running, Told, chunks};
 
-#[derive(Debug, PartialEq)]
-enum Told {
-    Open(Origin),
-    Received(usize),
-    Blocked,
-    Closed(Closed, u64),
-    Timer(u8),
-    Undelivered(String),
-}
-
-enum Mail {
-    Connect(SocketAddr),
-    Relay(usize, String),
-    CloseListeners,
-    Stop,
-}
-
-/// Echoes; a first byte of its alphabet makes it do something else.
-struct Echo {
-    told: SyncSender<Told>,
-}
-
-impl Handler for Echo {
-    type Session = ();
-    type Mail = Mail;
-
-    fn accept(&mut self, _: usize, peer: SocketAddr) -> Option<()> {
-        assert!(peer.ip().is_loopback());
-        Some(())
-    }
-
-    fn on_open(&mut self, io: &mut Io<Self>, id: ConnId, origin: Origin) {
-        if origin == Origin::Connected {
-            let conn = io.writer(id).expect("open");
-            conn.output.tail().extend_from_slice(b"hello");
-            conn.output.add_items(1);
-        }
-        self.tell(Told::Open(origin));
-    }
-
-    fn on_received(&mut self, io: &mut Io<Self>, id: ConnId, bytes: &mut [u8]) {
-        self.tell(Told::Received(bytes.len()));
-        match bytes[0] {
-            b'!' => io.abort(id),
-            b'T' => io.set_timer(id, 7, Duration::from_millis(20)),
-            b'P' => {
-                io.set_reading(id, false);
-                io.set_timer(id, 8, Duration::from_millis(50));
-            }
-            b'B' => {
-                for _ in 0..64 {
-                    let conn = io.writer(id).expect("open");
-                    conn.output.tail().extend_from_slice(&[b'b'; 256 * 1024]);
-                    conn.output.add_items(1);
-                    conn.output.seal();
-                }
-            }
-            first => {
-                let conn = io.writer(id).expect("open");
-                conn.output.tail().extend_from_slice(bytes);
-                conn.output.add_items(1);
-                if first == b'Q' {
-                    io.close(id);
-                }
-            }
-        }
-    }
-
-    fn on_blocked(&mut self, _: &mut Io<Self>, _: ConnId) {
-        self.tell(Told::Blocked);
-    }
-
-    fn before_write(&mut self, conn: &mut Conn<()>) {
-        if conn.output.tail().last() == Some(&b'~') {
-            conn.output.tail().push(b'.');
-        }
-    }
-
-    fn on_closed(&mut self, _: &mut Io<Self>, _: ConnId, (): (), why: Closed, unsent: u64) {
-        self.tell(Told::Closed(why, unsent));
-    }
-
-    fn on_timer(&mut self, io: &mut Io<Self>, id: ConnId, kind: u8) {
-        io.set_reading(id, true);
-        if let Some(conn) = io.writer(id) {
-            conn.output.tail().push(b't');
-        }
-        self.tell(Told::Timer(kind));
-    }
-
-    fn on_mail(&mut self, io: &mut Io<Self>, mail: Mail) {
-        match mail {
-            Mail::Connect(to) => {
-                io.connect(to, Some([127, 0, 0, 2].into()), ());
-            }
-            Mail::Relay(0, text) => self.tell(Told::Undelivered(text)),
-            Mail::Relay(hops, text) => {
-                let next = (io.shard() + 1) % io.shards();
-                io.mail(next, Mail::Relay(hops - 1, text));
-            }
-            Mail::CloseListeners => io.close_listener(0),
-            Mail::Stop => io.stop(),
-        }
-    }
-
-    fn on_undelivered(&mut self, mail: Mail) {
-        if let Mail::Relay(_, text) = mail {
-            self.tell(Told::Undelivered(text));
-        }
-    }
-
-    fn on_turn_end(&mut self, _: &mut Io<Self>) {}
-
-    fn on_written(&mut self, _: &mut Io<Self>) {}
-}
-
-impl Echo {
-    fn tell(&self, told: Told) {
-        self.told.send(told).expect("test listens");
-    }
-}
-
-struct Running {
-    address: SocketAddr,
-    mailboxes: Mailboxes<Mail>,
-    told: Receiver<Told>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(driver: DriverKind, shards: usize) -> Self {
-        Self::with_room(driver, shards, 100)
-    }
-
-    /// A ring has one slot for each of `connections`.
-    fn with_room(driver: DriverKind, shards: usize, connections: usize) -> Self {
-        let reservation = Reservation::new(SocketAddr::from(([127, 0, 0, 1], 0))).expect("port");
-        let mailboxes = MailboxesBuilder::build(shards).expect("mailboxes");
-        let (tell, told) = sync_channel(64 * 1024);
-        let (ready, is_ready) = sync_channel(64 * 1024);
-        let threads = (0..shards)
-            .map(|index| {
-                let spec = ShardSpec {
-                    index,
-                    mailboxes: mailboxes.clone(),
-                    listeners: vec![reservation.address()],
-                    driver,
-                    connections,
-                    own_table: driver == DriverKind::Epoll,
-                    turn_budget: 1 << 20,
-                };
-                let (told, ready) = (tell.clone(), ready.clone());
-                std::thread::spawn(move || {
-                    let shard = Shard::open(spec).expect("shard");
-                    ready.send(()).expect("test listens");
-                    shard.run(&mut Echo { told }).expect("run");
-                })
-            })
-            .collect();
-        (0..shards).for_each(|_| is_ready.recv_timeout(PATIENCE).expect("ready"));
-        Self {
-            address: reservation.address(),
-            mailboxes,
-            told,
-            threads,
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).expect("connect");
-        stream.set_read_timeout(Some(PATIENCE)).expect("timeout");
-        self.expect(&Told::Open(Origin::Accepted(0)));
-        stream
-    }
-
-    fn expect(&self, wanted: &Told) {
-        assert_eq!(&self.told.recv_timeout(PATIENCE).expect("told"), wanted);
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for shard in 0..self.threads.len() {
-            self.mailboxes.post(shard, Mail::Stop);
-        }
-        for thread in self.threads.drain(..) {
-            thread.join().expect("shard ends without panic");
-        }
-    }
-}
+mod echo;
 
 /// Whether the kernel permits this backend here; where it does not, nothing can be tested.
 fn is_permitted(driver: DriverKind) -> bool {
@@ -239,6 +45,9 @@ on_every_driver! {
     echoes_and_tells_the_peers_end
     the_last_bytes_of_a_half_closed_peer_are_answered
     close_sends_what_is_pending_although_the_peer_still_sends
+    close_sends_what_the_socket_does_not_take_at_once
+    what_the_socket_takes_is_sent_before_the_shard_ends
+    the_last_write_of_the_shard_waits_for_the_one_before
     a_peer_that_never_reads_blocks_only_itself
     abort_tells_how_much_was_not_sent
     timers_fire_and_a_paused_connection_keeps_its_bytes
@@ -284,6 +93,46 @@ fn close_sends_what_is_pending_although_the_peer_still_sends(driver: DriverKind)
     running.expect(&Told::Closed(Closed::Local, 0));
 }
 
+fn close_sends_what_the_socket_does_not_take_at_once(driver: DriverKind) {
+    let running = Running::start(driver, 1);
+    let mut stream = running.connect();
+    stream.write_all(b"Close").expect("write");
+    running.expect(&Told::Received(5));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an orderly end");
+    assert!(answer == chunks(&BIG_AT_BOTH_ENDS), "{}", answer.len());
+    drop(stream);
+    running.expect(&Told::Closed(Closed::Local, 0));
+}
+
+fn what_the_socket_takes_is_sent_before_the_shard_ends(driver: DriverKind) {
+    let running = Running::start(driver, 1);
+    let mut stream = running.connect();
+    stream.write_all(b"end").expect("write");
+    running.expect(&Told::Received(3));
+    running.expect(&Told::Closed(Closed::Shutdown, 0));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an orderly end");
+    assert!(answer == chunks(&[4096, 4096]), "{} bytes", answer.len());
+}
+
+fn the_last_write_of_the_shard_waits_for_the_one_before(driver: DriverKind) {
+    let running = Running::start(driver, 1);
+    let mut streams: [TcpStream; 8] = std::array::from_fn(|_| running.connect());
+    streams[0].write_all(b"End").expect("write");
+    running.expect(&Told::Received(3));
+    // The first one's write has been cut short now. The socket takes more as it is read, while the
+    // others are written to; but that would be the second chunk, with the first one's end missing.
+    streams[1].peek(&mut [0]).expect("its own write");
+    let mut answer = Vec::new();
+    streams[0].read_to_end(&mut answer).expect("an orderly end");
+    let first = chunks(&[16 << 20]);
+    assert!(answer.len() < first.len(), "no more than a socket takes");
+    assert!(first.starts_with(&answer), "out of order");
+    let closed = running.told.iter().filter(|told| *told != Told::Blocked);
+    closed.for_each(|told| assert_eq!(told, Told::Closed(Closed::Shutdown, 2)));
+}
+
 fn a_peer_that_never_reads_blocks_only_itself(driver: DriverKind) {
     let running = Running::start(driver, 1);
     let mut stuck = running.connect();
@@ -294,9 +143,9 @@ fn a_peer_that_never_reads_blocks_only_itself(driver: DriverKind) {
     other.write_all(b"still there?").expect("write");
     other.read_exact(&mut [0; 12]).expect("read");
     running.expect(&Told::Received(12));
-    let mut backlog = vec![0; 64 * 256 * 1024];
-    stuck.read_exact(&mut backlog).expect("all of it, in order");
-    assert!(backlog.iter().all(|byte| *byte == b'b'));
+    let mut backlog = chunks(&BIG);
+    stuck.read_exact(&mut backlog).expect("all of it");
+    assert!(backlog == chunks(&BIG), "in order");
     stuck.write_all(b"x").expect("write");
     stuck.read_exact(&mut [0]).expect("read");
     running.expect(&Told::Received(1));
