@@ -133,12 +133,14 @@ pub(super) fn encode_answer(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: En
     envelope.encode(out, answer.status, own.chain([("Content-Type", answer.kind)]), answer.body);
 }
 
-/// Appends an answer whose body goes on until the connection ends.
+/// Appends the beginning of an answer whose body goes on until the connection ends.
 pub(super) fn encode_endless(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
     let own = answer.fields.iter().copied();
     let fields = envelope.fields(own.chain([("Content-Type", answer.kind)]));
     encode_head_until_close(out, answer.status, fields);
-    out.extend_from_slice(answer.body);
+    if !envelope.head_only {
+        out.extend_from_slice(answer.body);
+    }
 }
 
 /// Appends a reply as the answer to the request that waited for it.

@@ -29,6 +29,8 @@ pub(crate) struct Waiting {
     origin: Option<Box<str>>,
 }
 
+/// The longest time that a timer for a reply is set for: it cannot be cancelled, and most replies come soon.
+const LONGEST_TIMER: Duration = Duration::from_secs(10);
 /// The status with which a server of the NATS network says that nobody has subscribed.
 const NO_RESPONDERS: u16 = 503;
 /// What services reply with instead of a result (NATS ADR-32): the code, if it is one of HTTP's errors,
@@ -36,19 +38,25 @@ const NO_RESPONDERS: u16 = 503;
 const SERVICE_ERROR: &[u8] = b"Nats-Service-Error";
 const SERVICE_ERROR_CODE: &[u8] = b"Nats-Service-Error-Code";
 
-/// Request fields that end here: those of the connection (RFC 9110 section 7.6.1) and of the body's
-/// framing, credentials, what the client accepts, and what the gateway itself reads.
+/// Request fields that end here: those of the connection and of the body's framing, credentials, what the
+/// client accepts, and what the gateway itself reads; besides those that `Connection` names (RFC 9110
+/// section 7.6.1), and a browser's own, `Sec-*`.
 const NOT_FORWARDED: &[&str] = &[
     "accept", "accept-charset", "accept-encoding", "accept-language", "authorization", "cache-control",
     "connection", "content-length", "cookie", "date", "dnt", "expect", "host", "keep-alive", "origin",
     "pragma", "priority", "proxy-authorization", "proxy-connection", "range", "referer", "te", "trailer",
     "transfer-encoding", "upgrade", "upgrade-insecure-requests", "user-agent", "x-request-timeout",
 ];
-/// Reply fields that a receiver would take for the connection's, or that the gateway writes itself.
+/// Reply fields that a receiver would take for the connection's, or that the gateway writes itself, as it
+/// does `Access-Control-*`: who may read an answer is for the broker's settings to say.
 const NOT_RETURNED: &[&str] = &[
     "connection", "content-length", "date", "keep-alive", "proxy-authenticate", "proxy-connection", "te",
     "trailer", "transfer-encoding", "upgrade",
 ];
+
+fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
 
 fn is_among(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(name))
@@ -57,9 +65,13 @@ fn is_among(name: &[u8], names: &[&str]) -> bool {
 /// Appends the request's fields that receivers of its message get, as a NATS header block; nothing when
 /// there are none.
 pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
+    let names_others = fields.count("Connection") > 0;
+    let is_connections = |name: &[u8]| {
+        let name = std::str::from_utf8(name).unwrap_or_default();
+        names_others && fields.has_token("Connection", name)
+    };
     let is_forwarded = |name: &[u8]| {
-        let is_metadata = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"sec-"));
-        !is_metadata && !is_among(name, NOT_FORWARDED)
+        !starts_with(name, b"sec-") && !is_among(name, NOT_FORWARDED) && !is_connections(name)
     };
     let mut forwarded = fields.iter().filter(|(name, _)| is_forwarded(name)).peekable();
     if forwarded.peek().is_some() && encode_block(out, None, forwarded).is_err() {
@@ -155,10 +167,8 @@ impl Shard {
             keep_alive: call.keep_alive,
             origin: call.origin.clone(),
         };
-        // A timer cannot be cancelled: one is enough for all requests whose deadlines lie behind it.
-        if http.timer_at.is_none_or(|at| at > waiting.deadline) {
-            http.timer_at = Some(waiting.deadline);
-            io.set_timer(id, Timer::REPLY, call.timeout);
+        if let Some(after) = http.next_timer(io.now(), call.timeout) {
+            io.set_timer(id, Timer::REPLY, after);
         }
         http.enter(State::Reply(waiting), io.now());
         true
@@ -180,6 +190,15 @@ impl Shard {
             self.counts.add(Counter::DroppedUnsubscribed, 1);
             return;
         };
+        if conn.output.len() + message.len() > self.shared.limits.max_pending {
+            // It sends requests and does not read the answers.
+            self.counts.add(Counter::DroppedSlowConsumer, 1);
+            self.end_slow_consumer(io, to.conn);
+            return;
+        }
+        if conn.output.tail_is_full() {
+            conn.output.seal();
+        }
         let keep_alive = waiting.keep_alive && self.draining.is_none();
         let envelope = Envelope {
             date: self.date.at(now),
@@ -224,9 +243,10 @@ impl Shard {
             return;
         };
         if waiting.deadline > now {
-            let (deadline, left) = (waiting.deadline, waiting.deadline - now);
-            http.timer_at = Some(deadline);
-            io.set_timer(id, Timer::REPLY, left);
+            let left = waiting.deadline - now;
+            if let Some(after) = http.next_timer(now, left) {
+                io.set_timer(id, Timer::REPLY, after);
+            }
             return;
         }
         let number = waiting.number;
@@ -254,27 +274,23 @@ impl Shard {
         call: &Call,
         format: EventFormat,
     ) -> bool {
-        if call.head_only {
-            return self.respond(io, id, call, &events::ANSWER);
-        }
-        let Some(conn) = io.conn_mut(id) else {
+        let envelope = call.envelope(self.date.at(io.now()));
+        let Some(conn) = io.writer(id) else {
             return false;
         };
+        answer::encode_endless(conn.output.tail(), &events::ANSWER, envelope);
+        if call.head_only {
+            self.end(io, id, Reason::HttpAnswered, None);
+            return false;
+        }
+        conn.session.framing = outbound::Framing::Events(format);
         let subscription = Subscription::new(&call.subject, None, b"");
         let place = conn.session.subscriptions.insert(subscription);
-        conn.session.framing = outbound::Framing::Events(format);
         let subscriber = self.subscriber(id, place);
-        let routing = &self.shared.routing;
-        if let Err(error) = routing.subscribe(&call.subject, None, subscriber) {
-            let detail = error.to_string();
-            return self.fail(io, id, call, 400, &detail, None);
-        }
+        // Its subject was checked when it was routed.
+        let _ = self.shared.routing.subscribe(&call.subject, None, subscriber);
         self.counts.add(Counter::Subscribed, 1);
         self.counts.add(Counter::EventStreams, 1);
-        let envelope = call.envelope(self.date.at(io.now()));
-        if let Some(conn) = io.writer(id) {
-            answer::encode_endless(conn.output.tail(), &events::ANSWER, envelope);
-        }
         http.enter(State::Events, io.now());
         io.set_timer(id, Timer::PING, self.shared.limits.http_heartbeat);
         true
@@ -352,6 +368,16 @@ impl Shard {
 }
 
 impl Http {
+    /// When a timer is to be set for what is due after `left`; `None` where one fires soon enough.
+    fn next_timer(&mut self, now: Instant, left: Duration) -> Option<Duration> {
+        let after = left.min(LONGEST_TIMER);
+        if self.timer_at.is_some_and(|at| at <= now + after) {
+            return None;
+        }
+        self.timer_at = Some(now + after);
+        Some(after)
+    }
+
     /// Ends the wait for the reply to this request.
     fn take_waiting(&mut self, number: u32, now: Instant) -> Option<Waiting> {
         match &self.state {
@@ -399,7 +425,8 @@ pub(super) fn returned<'a>(headers: &Headers<'a>) -> impl Iterator<Item = (&'a s
         let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
         let is_plain = |byte: &u8| !byte.is_ascii_control() || *byte == b'\t';
         let is_sound = name.iter().all(is_token) && value.iter().all(is_plain);
-        (is_sound && !is_among(name, NOT_RETURNED))
+        let is_returned = !starts_with(name, b"access-control-") && !is_among(name, NOT_RETURNED);
+        (is_sound && is_returned)
             .then(|| Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?)))
             .flatten()
     })

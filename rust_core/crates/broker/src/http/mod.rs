@@ -202,9 +202,13 @@ impl Shard {
             return self.begin_websocket(io, id, head, None, rest);
         }
         let limit = self.shared.limits.max_payload;
+        let announced = match control.framing {
+            Framing::Length(length) => length,
+            Framing::None | Framing::Chunked => 0,
+        };
         match control.framing {
-            Framing::Length(length) if length > limit as u64 => {
-                call.fail_body(limit);
+            _ if call.message_len(announced) > limit as u64 => {
+                call.fail_length(limit);
                 self.finish(io, id, http, call, &[])
             }
             // Who asks before sending a body is answered before it.
@@ -251,9 +255,10 @@ impl Shard {
         loop {
             match incoming.decoder.next(rest) {
                 Ok(Some(BodyEvent::Data(bytes))) => {
-                    if incoming.body.len() + bytes.len() > limit {
+                    let body = (incoming.body.len() + bytes.len()) as u64;
+                    if incoming.call.message_len(body) > limit as u64 {
                         let mut call = std::mem::take(&mut incoming.call);
-                        call.fail_body(limit);
+                        call.fail_length(limit);
                         return self.finish(io, id, http, call, &[]);
                     }
                     incoming.body.extend_from_slice(bytes);

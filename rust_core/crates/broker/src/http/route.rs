@@ -57,6 +57,9 @@ pub(crate) struct Call {
     pub(super) head_only: bool,
 }
 
+/// The most characters of a timeout.
+const MAX_TIMEOUT: usize = 16;
+
 const READ: &str = "GET, HEAD, OPTIONS";
 const WRITE: &str = "POST, OPTIONS";
 
@@ -69,9 +72,15 @@ impl Call {
         };
     }
 
-    /// The body is longer than `limit` bytes. Where it ends is not waited for.
-    pub(super) fn fail_body(&mut self, limit: usize) {
-        self.fail(413, format!("the body is longer than {limit} bytes"));
+    /// Bytes of the message that a body of this many makes.
+    pub(super) fn message_len(&self, body: u64) -> u64 {
+        body.saturating_add(self.headers.len() as u64)
+    }
+
+    /// The message would be longer than `limit` bytes. Where the body ends is not waited for.
+    pub(super) fn fail_length(&mut self, limit: usize) {
+        let detail = format!("body and forwarded fields are longer than {limit} bytes");
+        self.fail(413, detail);
         self.keep_alive = false;
     }
 
@@ -217,44 +226,40 @@ impl Call {
     }
 }
 
-/// How long a caller will wait: the field, the query's parameter, or the default.
+/// How long a caller will wait: as the field or the query's parameter says, the shorter where both do, or
+/// the default.
 fn timeout(head: &RequestHead<'_>, limits: &GatewayLimits) -> Result<Duration, Cow<'static, str>> {
     let field = head.headers.value("X-Request-Timeout");
     let field = field.map_err(HttpError::reason)?;
+    let field = field.map(|field| std::str::from_utf8(field).unwrap_or_default());
     let parameter = query_value(head.query(), "timeout").map_err(HttpError::reason)?;
-    let text = match (field, parameter) {
-        (None, None) => return Ok(limits.request_timeout),
-        (Some(_), Some(_)) => {
-            return Err("the timeout stands both in X-Request-Timeout and in the query".into());
-        }
-        (Some(field), None) => std::str::from_utf8(field).unwrap_or_default(),
-        (None, Some(parameter)) => parameter,
+    let most = limits.max_request_timeout;
+    let given = [field, parameter].into_iter().flatten();
+    let timeouts: Option<Vec<_>> = given.map(|text| parse_timeout(text, most)).collect();
+    let Some(timeouts) = timeouts else {
+        let most = most.as_secs_f64();
+        return Err(format!(
+            "the timeout must be like 2.5, 2.5s or 250ms, above 0 and at most {most} seconds"
+        )
+        .into());
     };
-    parse_timeout(text)
-        .filter(|timeout| *timeout <= limits.max_request_timeout)
-        .ok_or_else(|| {
-            let most = limits.max_request_timeout.as_secs_f64();
-            format!(
-                "the timeout must be like 2.5, 2.5s or 250ms, above 0 and at most {most} seconds"
-            )
-            .into()
-        })
+    Ok(timeouts.into_iter().min().unwrap_or(limits.request_timeout))
 }
 
-/// Seconds, or with a unit.
-fn parse_timeout(text: &str) -> Option<Duration> {
-    let (number, unit) = if let Some(number) = text.strip_suffix("ms") {
-        (number, 1e-3)
-    } else {
-        (text.strip_suffix('s').unwrap_or(text), 1.0)
+/// Seconds, or with a unit; at most [`MAX_TIMEOUT`] characters.
+fn parse_timeout(text: &str, most: Duration) -> Option<Duration> {
+    let (number, unit) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1e-3),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
     // Digits and a point: no sign, no exponent, no "inf".
     let is_plain = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    if number.is_empty() || number.len() > 12 || !number.bytes().all(is_plain) {
+    if text.len() > MAX_TIMEOUT || !number.bytes().all(is_plain) {
         return None;
     }
     let seconds = number.parse::<f64>().ok()? * unit;
-    (seconds > 0.0).then(|| Duration::from_secs_f64(seconds))
+    let is_sound = seconds > 0.0 && seconds <= most.as_secs_f64();
+    is_sound.then(|| Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -320,7 +325,8 @@ mod tests {
             ("POST /v1/request/a?timeout=1&timeout=2 HTTP/1.1", 400),
             ("POST /v1/request/a?timeout=0 HTTP/1.1", 400),
             ("POST /v1/request/a?timeout=301 HTTP/1.1", 400),
-            ("POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: 2", 400),
+            ("POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: 2", 200),
+            ("POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: x", 400),
             ("GET /v1/subscribe/a.* HTTP/1.1", 200),
             ("GET /v1/subscribe/%3E?format=json HTTP/1.1", 200),
             ("GET /v1/subscribe/a?format=xml HTTP/1.1", 400),
@@ -351,13 +357,22 @@ mod tests {
 
     #[test]
     fn timeouts() {
-        for (text, millis) in [("2.5", 2500), ("2s", 2000), ("250ms", 250), ("0.5ms", 0)] {
-            let timeout = parse_timeout(text).unwrap();
+        let most = Duration::from_secs(300);
+        for (text, millis) in
+            [("2.5", 2500), ("2s", 2000), ("250ms", 250), ("0.5ms", 0), ("300", 300_000), ("300000ms", 300_000), ("007.s", 7000)]
+        {
+            let timeout = parse_timeout(text, most).unwrap();
             assert_eq!(timeout.as_millis(), millis, "{text}");
             assert!(timeout > Duration::ZERO);
         }
-        for text in ["", "0", "-1", "+1", "1e3", "inf", "nan", "s", "ms", "1 s", "1m", ".", "9999999999999"] {
-            assert_eq!(parse_timeout(text), None, "{text}");
+        for text in [
+            "", "0", "-1", "+1", "1e3", "inf", "nan", "s", "ms", "1 s", "1m", ".", "300.001", "300001ms",
+            "1.000000000000000",
+        ] {
+            assert_eq!(parse_timeout(text, most), None, "{text}");
         }
+        let both = |field| routed(&format!("POST /v1/request/a?timeout=2 HTTP/1.1\nX-Request-Timeout: {field}"));
+        assert_eq!(both("1.5").timeout, Duration::from_millis(1500));
+        assert_eq!(both("3").timeout, Duration::from_secs(2));
     }
 }
