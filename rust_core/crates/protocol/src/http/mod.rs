@@ -1,16 +1,30 @@
-//! HTTP/1.1 heads ([RFC 9112]), as strict as interoperability allows: what two parsers could
-//! read differently is refused.
+//! HTTP/1.1 ([RFC 9112]), as strict as interoperability allows: what two parsers could read
+//! differently is refused.
+//!
+//! A server calls [`parse_head`] with what has arrived until it returns a head, then
+//! [`RequestHead::control`], and gives what follows the head to a [`BodyDecoder`] until that says
+//! [`BodyEvent::End`]; the bytes after it are the next request. A client does the same with
+//! [`parse_response_head`] and [`ResponseHead::framing`].
 //!
 //! [RFC 9112]: https://www.rfc-editor.org/rfc/rfc9112
 
+mod body;
+mod control;
 mod request;
 mod response;
+mod target;
 
 use std::fmt;
 
-pub use request::{RequestHead, parse_head};
-pub use response::{ResponseHead, encode_response, parse_response_head, reason_phrase};
+pub use body::{BodyDecoder, BodyEvent, Framing, ResponseFraming};
+pub use control::Control;
+pub use request::{RequestHead, encode_request, parse_head};
+pub use response::{
+    CONTINUE, ResponseHead, encode_chunk, encode_head_chunked, encode_last_chunk, encode_response,
+    parse_response_head, reason_phrase,
+};
 pub(crate) use response::{encode_fields, encode_head};
+pub use target::{decode_percent, query_value};
 
 /// The most header fields that any [`HeadLimits`] allows.
 pub const MAX_HEADERS: usize = 64;
@@ -43,19 +57,27 @@ pub enum Version {
     Http11,
 }
 
-/// Why a head is refused. The text ([`fmt::Display`]) is short and fit for an answer's body.
+/// Why a message is refused. The text ([`fmt::Display`]) is short and fit for an answer's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpError {
     /// Not HTTP, or HTTP that is not well-formed; says what.
     Malformed(&'static str),
     /// A header field that may stand once stands more than once.
     DuplicateHeader,
+    /// A parameter of the query that may stand once stands more than once.
+    DuplicateParameter,
     /// The request line does not fit [`HeadLimits::max_bytes`].
     TargetTooLong,
     /// The head does not fit [`HeadLimits::max_bytes`].
     HeadTooLarge,
     /// More fields than [`HeadLimits::max_headers`].
     TooManyHeaders,
+    /// The trailer section of a chunked body takes more than 8 KiB.
+    TrailersTooLarge,
+    /// The client expects something other than `100-continue`.
+    Expectation,
+    /// A transfer coding other than `chunked`.
+    TransferCoding,
     /// A version other than HTTP/1.0 and HTTP/1.1.
     Version,
 }
@@ -65,9 +87,11 @@ impl HttpError {
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
-            Self::Malformed(_) | Self::DuplicateHeader => 400,
+            Self::Malformed(_) | Self::DuplicateHeader | Self::DuplicateParameter => 400,
             Self::TargetTooLong => 414,
-            Self::HeadTooLarge | Self::TooManyHeaders => 431,
+            Self::Expectation => 417,
+            Self::HeadTooLarge | Self::TooManyHeaders | Self::TrailersTooLarge => 431,
+            Self::TransferCoding => 501,
             Self::Version => 505,
         }
     }
@@ -78,9 +102,13 @@ impl HttpError {
         match self {
             Self::Malformed(what) => what,
             Self::DuplicateHeader => "duplicate header field",
+            Self::DuplicateParameter => "duplicate query parameter",
             Self::TargetTooLong => "request line too long",
             Self::HeadTooLarge => "head too large",
             Self::TooManyHeaders => "too many header fields",
+            Self::TrailersTooLarge => "trailers too large",
+            Self::Expectation => "expectation not supported",
+            Self::TransferCoding => "transfer coding not supported",
             Self::Version => "HTTP version not supported",
         }
     }
@@ -97,18 +125,23 @@ impl std::error::Error for HttpError {}
 /// The header fields of a parsed head: a view of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Headers<'a> {
-    /// The field lines, each with its CRLF; well-formed.
-    lines: &'a [u8],
+    /// The whole head, well-formed.
+    head: &'a [u8],
 }
 
 impl<'a> Headers<'a> {
     /// Every field in order: its name as sent and its value without surrounding blanks.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
-        let mut rest = self.lines;
-        std::iter::from_fn(move || {
-            let end = memchr::memchr(b'\n', rest)?;
-            let (line, after) = rest.split_at(end + 1);
+        let mut rest = self.head;
+        let mut next_line = move || {
+            let (line, after) = rest.split_at(memchr::memchr(b'\n', rest)? + 1);
             rest = after;
+            Some(line)
+        };
+        // Empty lines before the first line are skipped (RFC 9112 section 2.2).
+        while next_line() == Some(b"\r\n") {}
+        std::iter::from_fn(move || {
+            let line = next_line()?;
             let colon = memchr::memchr(b':', line)?;
             Some((&line[..colon], line[colon + 1..].trim_ascii()))
         })
@@ -144,11 +177,37 @@ impl<'a> Headers<'a> {
     /// of letters (RFC 9110 section 5.6.1).
     #[must_use]
     pub fn has_token(&self, name: &str, token: &str) -> bool {
-        let mut members = self
-            .values(name)
-            .flat_map(|value| value.split(|b| *b == b','));
-        members.any(|member| member.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
+        self.values(name).any(|value| has_member(value, token))
     }
+}
+
+/// The members of a comma-separated list, without surrounding blanks; some may be empty.
+fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Whether a comma-separated list has the member `token`, in any case of letters.
+fn has_member(list: &[u8], token: &str) -> bool {
+    members(list).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
+}
+
+/// Whether a byte may stand in a token, such as a field's name (RFC 9110 section 5.6.2).
+const TCHARS: [bool; 256] = byte_set(b"!#$%&'*+-.^_`|~");
+
+/// The set of letters, digits and `others`.
+const fn byte_set(others: &[u8]) -> [bool; 256] {
+    let mut set = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        set[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut i = 0;
+    while i < others.len() {
+        set[others[i] as usize] = true;
+        i += 1;
+    }
+    set
 }
 
 impl fmt::Debug for Headers<'_> {
@@ -159,65 +218,54 @@ impl fmt::Debug for Headers<'_> {
     }
 }
 
-/// The bounds of a head within a buffer, found by its line ends alone.
-struct HeadSpan {
-    /// Where the field lines start: after the request or status line.
-    fields: usize,
-    /// Where the head ends: after the empty line. `None` when that has not arrived.
-    end: Option<usize>,
+/// The fields of the complete head `head`, which httparse has taken.
+///
+/// httparse takes a bare LF as a line end; here it is an error (RFC 9112 section 2.2 leaves the
+/// choice), because a peer that reads it otherwise would see another head.
+#[inline]
+fn fields(head: &[u8]) -> Result<Headers<'_>, HttpError> {
+    // Without an early exit this takes 16 bytes at a time.
+    let pairs = head.iter().zip(head.iter().skip(1));
+    let bare = pairs.fold(head.starts_with(b"\n"), |bare, (before, byte)| {
+        bare | ((*byte == b'\n') & (*before != b'\r'))
+    });
+    if bare {
+        return Err(BARE_LF);
+    }
+    Ok(Headers { head })
 }
 
-impl HeadSpan {
-    /// Finds the head at the start of `buf`. `fields` is 0 while the first line is incomplete.
-    ///
-    /// httparse takes a bare LF as a line end; here it is an error (RFC 9112 section 2.2 leaves
-    /// the choice), because a peer that reads it otherwise would see another head.
-    fn find(buf: &[u8]) -> Result<Self, HttpError> {
-        let mut fields = 0;
-        let mut line_start = 0;
-        for newline in memchr::memchr_iter(b'\n', buf) {
-            let line = &buf[line_start..newline];
-            let Some((b'\r', line)) = line.split_last() else {
-                return Err(HttpError::Malformed("line ends without CR"));
-            };
-            line_start = newline + 1;
-            match (fields, line.is_empty()) {
-                // Empty lines before the first line are skipped (RFC 9112 section 2.2).
-                (0, true) => {}
-                (0, false) => fields = line_start,
-                (_, true) => {
-                    let end = Some(line_start);
-                    return Ok(Self { fields, end });
-                }
-                (_, false) => {}
-            }
+/// What becomes of `view`, the part of a buffer that a head may take, where httparse has not taken
+/// a head: `refusal` is its error. `first_line_too_long` is for a first line that fills the limit.
+#[cold]
+fn no_head<T>(
+    view: &[u8],
+    limits: HeadLimits,
+    refusal: Option<HttpError>,
+    first_line_too_long: HttpError,
+) -> Result<Option<T>, HttpError> {
+    let mut line_start = 0;
+    let mut in_fields = false;
+    for newline in memchr::memchr_iter(b'\n', view) {
+        let Some([line @ .., b'\r']) = view.get(line_start..newline) else {
+            return Err(BARE_LF);
+        };
+        if in_fields && line.is_empty() {
+            return Err(refusal.unwrap_or(INCOMPLETE));
         }
-        Ok(Self { fields, end: None })
+        in_fields |= !line.is_empty();
+        line_start = newline + 1;
     }
-
-    /// The field lines of a complete head in `buf`, and the head's length in bytes.
-    fn headers<'a>(&self, buf: &'a [u8]) -> Option<(Headers<'a>, usize)> {
-        let end = self.end?;
-        let lines = buf.get(self.fields..end.checked_sub(2)?)?;
-        Some((Headers { lines }, end))
-    }
-
-    /// What an incomplete head is that has filled `max_bytes`.
-    const fn too_large(&self) -> HttpError {
-        match self.fields {
-            0 => HttpError::TargetTooLong,
-            _ => HttpError::HeadTooLarge,
-        }
+    match refusal {
+        Some(error) => Err(error),
+        None if view.len() < limits.max_bytes => Ok(None),
+        None if in_fields => Err(HttpError::HeadTooLarge),
+        None => Err(first_line_too_long),
     }
 }
 
-/// The part of `buf` that a head may take, and within it the part to parse: never past its end.
-fn bounded(buf: &[u8], limits: HeadLimits) -> Result<(&[u8], HeadSpan), HttpError> {
-    let view = &buf[..buf.len().min(limits.max_bytes)];
-    let span = HeadSpan::find(view)?;
-    let view = span.end.map_or(view, |end| &view[..end]);
-    Ok((view, span))
-}
+const BARE_LF: HttpError = HttpError::Malformed("line ends without CR");
+const INCOMPLETE: HttpError = HttpError::Malformed("incomplete head");
 
 /// A malformed head in our words.
 fn syntax_error(error: httparse::Error) -> HttpError {

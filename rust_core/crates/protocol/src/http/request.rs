@@ -2,7 +2,13 @@
 
 use std::mem::MaybeUninit;
 
-use super::{HeadLimits, Headers, HttpError, MAX_HEADERS, Version, bounded, syntax_error};
+use httparse::Status;
+
+use super::response::{encode_decimal, encode_text};
+use super::{
+    Control, HeadLimits, Headers, HttpError, MAX_HEADERS, Version, encode_fields, fields, no_head,
+    syntax_error,
+};
 
 /// A request's head: a view of the buffer that it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +22,8 @@ pub struct RequestHead<'a> {
     pub version: Version,
     /// The header fields.
     pub headers: Headers<'a>,
+    /// See [`RequestHead::control`]: read while the fields are at hand one by one.
+    control: Result<Control, HttpError>,
 }
 
 impl<'a> RequestHead<'a> {
@@ -35,6 +43,15 @@ impl<'a> RequestHead<'a> {
         Some(query)
     }
 
+    /// Everything that [`RequestHead::framing`], [`RequestHead::keep_alive`],
+    /// [`RequestHead::expects_continue`] and [`RequestHead::require_host`] say.
+    ///
+    /// # Errors
+    /// Theirs; answer with the status and close, because where the request ends is not known.
+    pub const fn control(&self) -> Result<Control, HttpError> {
+        self.control
+    }
+
     /// Whether the connection stays open after the answer (RFC 9112 section 9.3). HTTP/1.0
     /// connections never do, so no answer needs `Connection: keep-alive`.
     #[must_use]
@@ -43,6 +60,9 @@ impl<'a> RequestHead<'a> {
     }
 
     fn path_and_query(&self) -> &'a str {
+        if self.target.starts_with('/') {
+            return self.target;
+        }
         let Some(after_scheme) = absolute_form(self.target) else {
             return self.target;
         };
@@ -65,23 +85,25 @@ pub fn parse_head(
     buf: &[u8],
     limits: HeadLimits,
 ) -> Result<Option<(RequestHead<'_>, usize)>, HttpError> {
-    let (view, span) = bounded(buf, limits)?;
+    let view = buf.get(..limits.max_bytes).unwrap_or(buf);
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let max_headers = limits.max_headers.min(MAX_HEADERS);
     let mut request = httparse::Request::new(&mut []);
-    let status = request
-        .parse_with_uninit_headers(view, &mut fields[..max_headers])
-        .map_err(|error| match error {
-            httparse::Error::Version => version_error(view),
-            error => syntax_error(error),
-        })?;
-    if status.is_partial() {
-        return match span.end {
-            Some(_) => Err(HttpError::Malformed("incomplete head")),
-            None if view.len() >= limits.max_bytes => Err(span.too_large()),
-            None => Ok(None),
-        };
-    }
+    let refusal = match request.parse_with_uninit_headers(view, &mut fields[..max_headers]) {
+        Ok(Status::Complete(len)) => return whole_head(&request, &view[..len]).map(Some),
+        Ok(Status::Partial) => None,
+        Err(httparse::Error::Version) => Some(version_error(view)),
+        Err(error) => Some(syntax_error(error)),
+    };
+    no_head(view, limits, refusal, HttpError::TargetTooLong)
+}
+
+/// The request whose head is `bytes`, and its length.
+#[inline]
+fn whole_head<'a>(
+    request: &httparse::Request<'_, 'a>,
+    bytes: &'a [u8],
+) -> Result<(RequestHead<'a>, usize), HttpError> {
     let (Some(method), Some(target)) = (request.method, request.path) else {
         return Err(HttpError::Malformed("invalid request line"));
     };
@@ -94,16 +116,55 @@ pub fn parse_head(
         Some(1) => Version::Http11,
         _ => Version::Http10,
     };
-    let (headers, len) = span
-        .headers(view)
-        .ok_or(HttpError::Malformed("incomplete head"))?;
     let head = RequestHead {
         method,
         target,
         version,
-        headers,
+        headers: fields(bytes)?,
+        control: Control::read(version, &*request.headers),
     };
-    Ok(Some((head, len)))
+    Ok((head, bytes.len()))
+}
+
+/// Appends an HTTP/1.1 request, with a `Content-Length` where there is a `body`, even an empty one.
+/// `headers` must name the `Host`.
+///
+/// Bytes of `target` that are not visible ASCII are percent-encoded, and CR, LF and NUL in the
+/// `method` and in `headers` are sent as blanks, so that none of them can smuggle in another line.
+pub fn encode_request(
+    out: &mut Vec<u8>,
+    method: &str,
+    target: &str,
+    headers: &[(&str, &str)],
+    body: Option<&[u8]>,
+) {
+    encode_text(out, method);
+    out.push(b' ');
+    encode_target(out, target);
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    encode_fields(out, headers);
+    if let Some(body) = body {
+        out.extend_from_slice(b"Content-Length: ");
+        encode_decimal(out, body.len());
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(body);
+    } else {
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn encode_target(out: &mut Vec<u8>, target: &str) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in target.bytes() {
+        match byte {
+            b'!'..=b'~' => out.push(byte),
+            _ => out.extend([
+                b'%',
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ]),
+        }
+    }
 }
 
 /// What follows `http://` or `https://`.
@@ -257,6 +318,32 @@ mod tests {
         }
         assert_eq!(refused(b"GET / SMTP/1.1\r\n\r\n").status(), 400);
         assert_eq!(refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").status(), 505);
+    }
+
+    #[test]
+    fn what_is_encoded_parses() {
+        let encoded = |method, target, body| {
+            let mut out = b"kept".to_vec();
+            encode_request(
+                &mut out,
+                method,
+                target,
+                &[("Host", "a"), ("X", "b\r\nc")],
+                body,
+            );
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            encoded("GET", "/a?b", None),
+            "keptGET /a?b HTTP/1.1\r\nHost: a\r\nX: b  c\r\n\r\n"
+        );
+        assert_eq!(
+            encoded("POST", "/", Some(b"xyz".as_slice())),
+            "keptPOST / HTTP/1.1\r\nHost: a\r\nX: b  c\r\nContent-Length: 3\r\n\r\nxyz"
+        );
+        assert!(encoded("POST", "/", Some(b"")).ends_with("\r\nContent-Length: 0\r\n\r\n"));
+        let request = encoded("A\r\n", "/ \r\n\0\u{e9}%7f\u{7f}", None);
+        assert!(request.starts_with("keptA   /%20%0D%0A%00%C3%A9%7f%7F HTTP/1.1\r\nHost"));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::mem::MaybeUninit;
 
-use super::{HeadLimits, Headers, HttpError, MAX_HEADERS, Version, bounded, syntax_error};
+use httparse::Status;
+
+use super::{HeadLimits, Headers, HttpError, MAX_HEADERS, Version, fields, no_head, syntax_error};
 
 /// A response's head: a view of the buffer that it was parsed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,20 +26,28 @@ pub fn parse_response_head(
     buf: &[u8],
     limits: HeadLimits,
 ) -> Result<Option<(ResponseHead<'_>, usize)>, HttpError> {
-    let (view, span) = bounded(buf, limits)?;
+    let view = buf.get(..limits.max_bytes).unwrap_or(buf);
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let max_headers = limits.max_headers.min(MAX_HEADERS);
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default()
-        .parse_response_with_uninit_headers(&mut response, view, &mut fields[..max_headers])
-        .map_err(syntax_error)?;
-    if parsed.is_partial() {
-        return match span.end {
-            Some(_) => Err(HttpError::Malformed("incomplete head")),
-            None if view.len() >= limits.max_bytes => Err(HttpError::HeadTooLarge),
-            None => Ok(None),
-        };
-    }
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        view,
+        &mut fields[..max_headers],
+    );
+    let refusal = match parsed {
+        Ok(Status::Complete(len)) => return whole_head(&response, &view[..len]).map(Some),
+        Ok(Status::Partial) => None,
+        Err(error) => Some(syntax_error(error)),
+    };
+    no_head(view, limits, refusal, HttpError::HeadTooLarge)
+}
+
+/// The response whose head is `bytes`, and its length.
+fn whole_head<'a>(
+    response: &httparse::Response<'_, 'a>,
+    bytes: &'a [u8],
+) -> Result<(ResponseHead<'a>, usize), HttpError> {
     let version = match response.version {
         Some(1) => Version::Http11,
         _ => Version::Http10,
@@ -46,15 +56,12 @@ pub fn parse_response_head(
         .code
         .filter(|code| *code >= 100)
         .ok_or(HttpError::Malformed("invalid status line"))?;
-    let (headers, len) = span
-        .headers(view)
-        .ok_or(HttpError::Malformed("incomplete head"))?;
     let head = ResponseHead {
         version,
         status,
-        headers,
+        headers: fields(bytes)?,
     };
-    Ok(Some((head, len)))
+    Ok((head, bytes.len()))
 }
 
 /// Appends an HTTP/1.1 response with a `Content-Length`, and with `Connection: close` unless
@@ -85,6 +92,35 @@ pub fn encode_response(
     if !head_only {
         out.extend_from_slice(body);
     }
+}
+
+/// The interim response to a client that waits before it sends a body (RFC 9110 section 15.2.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// Appends the head of a response whose body follows in chunks: any number of [`encode_chunk`],
+/// then [`encode_last_chunk`]. Not for clients of HTTP/1.0, which know no chunks.
+///
+/// `headers` are sent as by [`encode_response`]; `Connection: close` belongs among them where the
+/// connection is not to be kept.
+pub fn encode_head_chunked(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)]) {
+    encode_head(out, status, headers);
+    out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+}
+
+/// Appends a chunk (RFC 9112 section 7.1); nothing for empty `data`, which would end the body.
+pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
+    encode_number::<16>(out, data.len());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the end of a chunked body.
+pub fn encode_last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
 }
 
 /// Appends the status line and `headers`, without the empty line that ends a head.
@@ -152,7 +188,8 @@ pub const fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-fn encode_text(out: &mut Vec<u8>, text: &str) {
+/// Appends `text` with CR, LF and NUL replaced by blanks.
+pub(super) fn encode_text(out: &mut Vec<u8>, text: &str) {
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
     for byte in &mut out[start..] {
@@ -162,11 +199,16 @@ fn encode_text(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-fn encode_decimal(out: &mut Vec<u8>, mut number: usize) {
+pub(super) fn encode_decimal(out: &mut Vec<u8>, number: usize) {
+    encode_number::<10>(out, number);
+}
+
+/// Appends `number` to the base `BASE`, at most 16.
+fn encode_number<const BASE: usize>(out: &mut Vec<u8>, mut number: usize) {
     let start = out.len();
     loop {
-        out.push(b'0' + (number % 10) as u8);
-        number /= 10;
+        out.push(b"0123456789abcdef"[number % BASE]);
+        number /= BASE;
         if number == 0 {
             break;
         }
@@ -202,6 +244,28 @@ mod tests {
             "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\n\r\n"
         );
         assert!(encoded(299, b"", true, false).starts_with("HTTP/1.1 299 \r\n"));
+    }
+
+    #[test]
+    fn responses_in_chunks() {
+        let mut out = b"kept".to_vec();
+        encode_head_chunked(&mut out, 200, &[("X", "a\nb")]);
+        encode_chunk(&mut out, b"");
+        encode_chunk(&mut out, b"x");
+        encode_chunk(&mut out, &[b'y'; 0x1a0]);
+        encode_last_chunk(&mut out);
+        let want = "keptHTTP/1.1 200 OK\r\nX: a b\r\nTransfer-Encoding: chunked\r\n\r\n\
+            1\r\nx\r\n1a0\r\n";
+        let want = format!("{want}{}\r\n0\r\n\r\n", "y".repeat(0x1a0));
+        assert_eq!(String::from_utf8(out).unwrap(), want);
+    }
+
+    #[test]
+    fn the_interim_response() {
+        let parsed = parse_response_head(CONTINUE, HeadLimits::default()).unwrap();
+        let (head, len) = parsed.unwrap();
+        assert_eq!((head.status, len), (100, CONTINUE.len()));
+        assert_eq!(head.headers.iter().count(), 0);
     }
 
     #[test]

@@ -1,0 +1,181 @@
+//! What the fields of a head say about its connection and about the body that follows.
+
+use super::body::{Framing, ResponseFraming};
+use super::{HttpError, RequestHead, ResponseHead, TCHARS, Version, byte_set, has_member, members};
+
+/// What a server has to know of a request before it handles it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// How the end of the body is found.
+    pub framing: Framing,
+    /// See [`RequestHead::keep_alive`].
+    pub keep_alive: bool,
+    /// See [`RequestHead::expects_continue`].
+    pub expects_continue: bool,
+    /// Whether there is an `Upgrade` field.
+    pub upgrade: bool,
+}
+
+impl Control {
+    /// Reads it from the fields of a request.
+    #[inline]
+    pub(super) fn read(
+        version: Version,
+        fields: &[httparse::Header<'_>],
+    ) -> Result<Self, HttpError> {
+        let (mut host, mut length, mut coding) = (None, None, None);
+        let (mut duplicate, mut close, mut upgrade) = (false, false, false);
+        let mut expects_continue = Ok(false);
+        for &httparse::Header { name, value } in fields {
+            let is = |other| name.eq_ignore_ascii_case(other);
+            // No two of these names are of the same length.
+            match name.len() {
+                4 if is("host") => duplicate |= host.replace(value).is_some(),
+                6 if is("expect") => {
+                    expects_continue =
+                        expects_continue.and_then(|before| Ok(before | expects(value)?));
+                }
+                7 => upgrade |= is("upgrade"),
+                10 if is("connection") => close |= has_member(value, "close"),
+                14 if is("content-length") => duplicate |= length.replace(value).is_some(),
+                17 if is("transfer-encoding") => duplicate |= coding.replace(value).is_some(),
+                _ => {}
+            }
+        }
+        if duplicate {
+            return Err(HttpError::DuplicateHeader);
+        }
+        check_host(host, version)?;
+        Ok(Self {
+            framing: framing(length, coding, version)?,
+            keep_alive: version == Version::Http11 && !close,
+            expects_continue: version == Version::Http11 && expects_continue?,
+            upgrade,
+        })
+    }
+}
+
+impl RequestHead<'_> {
+    /// How the end of the body is found (RFC 9112 section 6). Whatever two parsers could read
+    /// differently is refused: `Content-Length` beside `Transfer-Encoding`, either of them twice, a
+    /// length that is not 1 to 19 digits, a coding other than `chunked`, and `chunked` in HTTP/1.0.
+    ///
+    /// # Errors
+    /// Status 501 where only the coding is at fault, otherwise 400; close in either case.
+    pub fn framing(&self) -> Result<Framing, HttpError> {
+        let length = self.headers.value("content-length")?;
+        let coding = self.headers.value("transfer-encoding")?;
+        framing(length, coding, self.version)
+    }
+
+    /// Whether the client waits for [`CONTINUE`](super::CONTINUE) before it sends the body (RFC 9110
+    /// section 10.1.1). HTTP/1.0 does not know expectations; there they are ignored.
+    ///
+    /// # Errors
+    /// [`HttpError::Expectation`] where the client expects anything else.
+    pub fn expects_continue(&self) -> Result<bool, HttpError> {
+        if self.version == Version::Http10 {
+            return Ok(false);
+        }
+        let mut values = self.headers.values("expect");
+        values.try_fold(false, |before, value| Ok(before | expects(value)?))
+    }
+
+    /// Checks that there is one `Host`, which HTTP/1.0 may leave out, made of what a name, an
+    /// address and a port consist of; it may be empty (RFC 9112 section 3.2).
+    ///
+    /// # Errors
+    /// Status 400.
+    pub fn require_host(&self) -> Result<(), HttpError> {
+        check_host(self.headers.value("host")?, self.version)
+    }
+}
+
+impl ResponseHead<'_> {
+    /// How the end of the body is found (RFC 9112 section 6.3), as strictly as by
+    /// [`RequestHead::framing`]; `method_was_head` is whether this answers a HEAD request.
+    ///
+    /// # Errors
+    /// [`HttpError`]; close the connection.
+    pub fn framing(&self, method_was_head: bool) -> Result<ResponseFraming, HttpError> {
+        if method_was_head || matches!(self.status, 100..=199 | 204 | 304) {
+            return Ok(ResponseFraming::None);
+        }
+        let length = self.headers.value("content-length")?;
+        let coding = self.headers.value("transfer-encoding")?;
+        Ok(match framing(length, coding, self.version)? {
+            Framing::None => ResponseFraming::UntilClose,
+            Framing::Length(len) => ResponseFraming::Length(len),
+            Framing::Chunked => ResponseFraming::Chunked,
+        })
+    }
+}
+
+fn framing(
+    length: Option<&[u8]>,
+    coding: Option<&[u8]>,
+    version: Version,
+) -> Result<Framing, HttpError> {
+    match (length, coding) {
+        (None, None) => Ok(Framing::None),
+        (Some(length), None) => parse_length(length).map(Framing::Length),
+        (Some(_), Some(_)) => Err(HttpError::Malformed(
+            "both Content-Length and Transfer-Encoding",
+        )),
+        (None, Some(_)) if version == Version::Http10 => {
+            Err(HttpError::Malformed("Transfer-Encoding in HTTP/1.0"))
+        }
+        (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Framing::Chunked),
+        (None, Some(coding)) => Err(coding_error(coding)),
+    }
+}
+
+/// Reads the value of `Content-Length`: 1 to 19 digits, which always fit into a `u64`.
+fn parse_length(value: &[u8]) -> Result<u64, HttpError> {
+    if !matches!(value.len(), 1..=19) || !value.iter().all(u8::is_ascii_digit) {
+        return Err(HttpError::Malformed("invalid Content-Length"));
+    }
+    let digits = value.iter().map(|digit| u64::from(digit - b'0'));
+    Ok(digits.fold(0, |length, digit| length * 10 + digit))
+}
+
+/// What is wrong with a `Transfer-Encoding` other than `chunked`: a coding that we do not have, or
+/// a list in which `chunked` stands twice, not last or with a parameter, which it has none of.
+fn coding_error(value: &[u8]) -> HttpError {
+    let invalid = HttpError::Malformed("invalid Transfer-Encoding");
+    let mut chunked = false;
+    for coding in members(value) {
+        let name = coding.split(|byte| *byte == b';').next();
+        let name = name.unwrap_or_default().trim_ascii_end();
+        if chunked || name.is_empty() || !name.iter().all(|byte| TCHARS[usize::from(*byte)]) {
+            return invalid;
+        }
+        chunked = name.eq_ignore_ascii_case(b"chunked");
+        if chunked && name.len() < coding.len() {
+            return invalid;
+        }
+    }
+    HttpError::TransferCoding
+}
+
+/// Whether an `Expect` field lists `100-continue`, and nothing else.
+fn expects(value: &[u8]) -> Result<bool, HttpError> {
+    let mut expectations = members(value).filter(|member| !member.is_empty());
+    expectations.try_fold(false, |_, expectation| {
+        let known = expectation.eq_ignore_ascii_case(b"100-continue");
+        known.then_some(true).ok_or(HttpError::Expectation)
+    })
+}
+
+fn check_host(host: Option<&[u8]>, version: Version) -> Result<(), HttpError> {
+    match host {
+        None if version == Version::Http11 => Err(HttpError::Malformed("missing Host")),
+        Some(host) if !host.iter().all(|byte| HOST_CHARS[usize::from(*byte)]) => {
+            Err(HttpError::Malformed("invalid Host"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a byte may stand in a host or its port (RFC 3986 sections 3.2.2 and 3.2.3).
+const HOST_CHARS: [bool; 256] = byte_set(b"!$%&'()*+,-.:;=[]_~");
