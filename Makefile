@@ -93,7 +93,7 @@ $(COUNTER): rust_core/Cargo.lock
 	@touch $@
 
 fuzz: ## each fuzz target for FUZZ_SECONDS, on stable Rust
-	cd rust_core/fuzz && mkdir -p artifacts && for target in frames handshake nats_ops; do \
+	cd rust_core/fuzz && mkdir -p artifacts && for target in frames handshake http_requests nats_ops; do \
 		cargo run --release --locked --target "$$(rustc --print host-tuple)" --bin $$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=artifacts/ >artifacts/log 2>&1 \
 			|| { cat artifacts/log; exit 1; }; \

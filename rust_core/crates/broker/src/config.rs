@@ -374,11 +374,16 @@ impl Config {
         }
         let is_origin = |text: &String| {
             let host = text.split_once("://").map(|(_, host)| host);
-            text == "*" || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ']))
+            text == "*"
+                || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ']))
         };
         if let Some(wrong) = self.cors_origins.iter().find(|origin| !is_origin(origin)) {
-            let what = format!("{wrong:?} is neither an origin like \"https://example.org\" nor \"*\"");
-            return Err(ConfigError { key: "cors_origins", what });
+            let what =
+                format!("{wrong:?} is neither an origin like \"https://example.org\" nor \"*\"");
+            return Err(ConfigError {
+                key: "cors_origins",
+                what,
+            });
         }
         if self.addresses()?.iter().all(|(key, _)| *key == "monitor") {
             let what = "either tcp or http must have an address".into();

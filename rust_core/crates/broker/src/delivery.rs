@@ -53,8 +53,7 @@ impl Shard {
         let receivers = matches.len();
         self.counts.add(Counter::Matched, receivers as u64);
         // What a publisher sends must not overtake what it sent before.
-        let by_mail =
-            receivers > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
+        let by_mail = receivers > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
         let mut mailed = false;
         let mut encoded = self.begin_encoding(receivers);
         for to in matches.receivers() {

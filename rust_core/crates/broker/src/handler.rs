@@ -180,8 +180,11 @@ impl Shard {
                 // Goes on when the stall ends.
                 continue;
             }
-            let Deferred { plain, mut frames } =
-                conn.session.deferred.take().map_or_else(Deferred::default, |deferred| *deferred);
+            let Deferred { plain, mut frames } = conn
+                .session
+                .deferred
+                .take()
+                .map_or_else(Deferred::default, |deferred| *deferred);
             let transport = std::mem::replace(&mut conn.session.transport, Transport::Busy);
             let transport = match transport {
                 Transport::Http(http) => self.receive_http(io, id, http, &[]),

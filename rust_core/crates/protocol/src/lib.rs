@@ -5,7 +5,7 @@
 //! a buffer of its own. Every decoder resumes at any byte boundary, copies only what a read left
 //! incomplete, and answers bad input with a typed error, never with a panic.
 //!
-//! * [`http`]: heads of HTTP/1.1 requests and responses ([RFC 9112]).
+//! * [`http`]: HTTP/1.1, heads and bodies of requests and responses ([RFC 9112]).
 //! * [`ws`]: the WebSocket handshake, frames and messages, for both roles ([RFC 6455]).
 //! * [`nats`]: the NATS client protocol, for both directions.
 //!

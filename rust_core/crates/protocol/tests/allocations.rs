@@ -6,6 +6,10 @@
 use std::hint::black_box;
 
 use allocation_counter::measure;
+use subjectbus_protocol::http::{
+    BodyDecoder, BodyEvent, HeadLimits, decode_percent, encode_chunk, encode_last_chunk,
+    encode_request, encode_response, parse_head, query_value,
+};
 use subjectbus_protocol::nats::{
     ClientOp, FromClient, FromServer, Limits, Parser, ServerOp, encode,
 };
@@ -146,4 +150,47 @@ fn a_client_allocates_nothing_for_a_message() {
         encode::encode_msg(out, b"a.b", b"7", Some(reply.as_bytes()), &payload);
     });
     check(&wire, answer);
+}
+
+/// Echoes every request with its decoded path before it, as a gateway does; their number.
+fn echo(wire: &[u8], out: &mut Vec<u8>) -> usize {
+    let mut input = wire;
+    let mut requests = 0;
+    while let Some((head, len)) = parse_head(input, HeadLimits::default()).unwrap() {
+        let control = head.control().unwrap();
+        let keep_alive = query_value(head.query(), "close") == Ok(None) && control.keep_alive;
+        decode_percent(head.path(), out).unwrap();
+        input = &input[len..];
+        let mut decoder = BodyDecoder::new(control.framing);
+        while let Some(BodyEvent::Data(data)) = decoder.next(&mut input).unwrap() {
+            let headers = [("Content-Type", "text/plain")];
+            encode_response(out, 200, headers, data, keep_alive, false);
+        }
+        requests += 1;
+    }
+    requests
+}
+
+#[test]
+fn a_gateway_allocates_nothing_for_a_request() {
+    let mut wire = Vec::new();
+    for n in 0..MESSAGES {
+        let (host, payload) = (("Host", "a"), vec![b'x'; n]);
+        if n % 3 == 0 {
+            let headers = [
+                host,
+                ("Transfer-Encoding", "chunked"),
+                ("Expect", "100-continue"),
+            ];
+            encode_request(&mut wire, "POST", "/v1/request/a%2Eb", &headers, None);
+            payload
+                .chunks(100)
+                .for_each(|data| encode_chunk(&mut wire, data));
+            encode_last_chunk(&mut wire);
+        } else {
+            let headers = [host, ("Connection", "keep-alive, close")];
+            encode_request(&mut wire, "POST", "/a?close", &headers, Some(&payload));
+        }
+    }
+    check(&wire, |wire, out| echo(wire, out));
 }

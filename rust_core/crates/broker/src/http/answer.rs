@@ -123,14 +123,21 @@ impl Envelope<'_> {
             ]
         });
         let date = std::iter::once(("Date", self.date));
-        date.chain(own).chain(shared).filter(|(_, value)| !value.is_empty())
+        date.chain(own)
+            .chain(shared)
+            .filter(|(_, value)| !value.is_empty())
     }
 }
 
 /// Appends an answer.
 pub(super) fn encode_answer(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
     let own = answer.fields.iter().copied();
-    envelope.encode(out, answer.status, own.chain([("Content-Type", answer.kind)]), answer.body);
+    envelope.encode(
+        out,
+        answer.status,
+        own.chain([("Content-Type", answer.kind)]),
+        answer.body,
+    );
 }
 
 /// Appends the beginning of an answer whose body goes on until the connection ends.
@@ -152,19 +159,30 @@ pub(super) fn encode_reply(out: &mut Vec<u8>, message: &Message<'_>, envelope: E
         return;
     };
     let returned = gateway::returned(&headers);
-    let has_kind = gateway::returned(&headers).any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+    let has_kind =
+        gateway::returned(&headers).any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
     match gateway::error_of(&headers) {
         // A service that describes its error in a body has the last word.
         Some((status, text)) if message.payload.is_empty() => {
             let body = problem_body(status, &text);
             let is_kind = |name: &str| name.eq_ignore_ascii_case("Content-Type");
             let fields = returned.filter(|(name, _)| !is_kind(name));
-            envelope.encode(out, status, fields.chain([("Content-Type", PROBLEM)]), body.as_bytes());
+            envelope.encode(
+                out,
+                status,
+                fields.chain([("Content-Type", PROBLEM)]),
+                body.as_bytes(),
+            );
         }
         error => {
             let status = error.map_or(200, |(status, _)| status);
             let kind = if has_kind { "" } else { BINARY };
-            envelope.encode(out, status, returned.chain([("Content-Type", kind)]), message.payload);
+            envelope.encode(
+                out,
+                status,
+                returned.chain([("Content-Type", kind)]),
+                message.payload,
+            );
         }
     }
 }
@@ -209,7 +227,10 @@ impl Date {
 
     /// The date; at most a second old at `now`.
     pub(crate) fn at(&mut self, now: Instant) -> &str {
-        if self.formatted.is_none_or(|then| now.saturating_duration_since(then) >= Self::KEPT) {
+        if self
+            .formatted
+            .is_none_or(|then| now.saturating_duration_since(then) >= Self::KEPT)
+        {
             self.formatted = Some(now);
             self.text = httpdate::fmt_http_date(SystemTime::now());
             self.byte.clear();
@@ -275,7 +296,11 @@ mod tests {
             Content-Length: 7\r\nConnection: close\r\nX Bad: y\r\n\r\n";
         let without_bad = given.replace("X Bad: y\r\n", "");
         let answer = reply(Some(&without_bad), "x");
-        assert!(answer.contains("\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\nContent-Length: 1\r\n"));
+        assert!(
+            answer.contains(
+                "\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\nContent-Length: 1\r\n"
+            )
+        );
         assert!(!answer.contains("Connection") && !answer.contains("octet-stream"));
         // Not a header block at all.
         assert!(reply(Some(given), "x").starts_with("HTTP/1.1 200 OK\r\n"));
@@ -284,16 +309,30 @@ mod tests {
     #[test]
     fn replies_that_are_errors() {
         let none = reply(Some("NATS/1.0 503\r\n\r\n"), "");
-        assert!(none.starts_with("HTTP/1.1 503 Service Unavailable\r\n"), "{none}");
-        assert!(none.contains(PROBLEM) && none.contains("nobody has subscribed"), "{none}");
+        assert!(
+            none.starts_with("HTTP/1.1 503 Service Unavailable\r\n"),
+            "{none}"
+        );
+        assert!(
+            none.contains(PROBLEM) && none.contains("nobody has subscribed"),
+            "{none}"
+        );
         let service = |code: &str, payload| {
-            let block = format!("NATS/1.0\r\nNats-Service-Error: no such user\r\nNats-Service-Error-Code: {code}\r\n\r\n");
+            let block = format!(
+                "NATS/1.0\r\nNats-Service-Error: no such user\r\nNats-Service-Error-Code: {code}\r\n\r\n"
+            );
             reply(Some(&block), payload)
         };
         let missing = service("404", "");
-        assert!(missing.starts_with("HTTP/1.1 404 Not Found\r\n"), "{missing}");
+        assert!(
+            missing.starts_with("HTTP/1.1 404 Not Found\r\n"),
+            "{missing}"
+        );
         assert!(missing.contains("\"detail\":\"no such user\""), "{missing}");
-        assert!(missing.contains("\r\nNats-Service-Error-Code: 404\r\n"), "{missing}");
+        assert!(
+            missing.contains("\r\nNats-Service-Error-Code: 404\r\n"),
+            "{missing}"
+        );
         assert!(service("409", "{}").ends_with("\r\n\r\n{}"));
         for code in ["200", "99", "x", "70000"] {
             assert!(service(code, "").starts_with("HTTP/1.1 500 "), "{code}");

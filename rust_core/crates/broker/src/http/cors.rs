@@ -23,7 +23,10 @@ pub(super) fn origin(head: &RequestHead<'_>, allowed: &[String]) -> Origin {
     let (Ok(origin), None) = (std::str::from_utf8(origin), origins.next()) else {
         return Origin::Foreign;
     };
-    if allowed.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(origin)) {
+    if allowed
+        .iter()
+        .any(|one| one == "*" || one.eq_ignore_ascii_case(origin))
+    {
         return Origin::Allowed(origin.into());
     }
     let host = head.headers.values("Host").next().unwrap_or_default();

@@ -42,24 +42,59 @@ const SERVICE_ERROR_CODE: &[u8] = b"Nats-Service-Error-Code";
 /// client accepts, and what the gateway itself reads; besides those that `Connection` names (RFC 9110
 /// section 7.6.1), and a browser's own, `Sec-*`.
 const NOT_FORWARDED: &[&str] = &[
-    "accept", "accept-charset", "accept-encoding", "accept-language", "authorization", "cache-control",
-    "connection", "content-length", "cookie", "date", "dnt", "expect", "host", "keep-alive", "origin",
-    "pragma", "priority", "proxy-authorization", "proxy-connection", "range", "referer", "te", "trailer",
-    "transfer-encoding", "upgrade", "upgrade-insecure-requests", "user-agent", "x-request-timeout",
+    "accept",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-length",
+    "cookie",
+    "date",
+    "dnt",
+    "expect",
+    "host",
+    "keep-alive",
+    "origin",
+    "pragma",
+    "priority",
+    "proxy-authorization",
+    "proxy-connection",
+    "range",
+    "referer",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "x-request-timeout",
 ];
 /// Reply fields that a receiver would take for the connection's, or that the gateway writes itself, as it
 /// does `Access-Control-*`: who may read an answer is for the broker's settings to say.
 const NOT_RETURNED: &[&str] = &[
-    "connection", "content-length", "date", "keep-alive", "proxy-authenticate", "proxy-connection", "te",
-    "trailer", "transfer-encoding", "upgrade",
+    "connection",
+    "content-length",
+    "date",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
 
 fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
-    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    name.get(..prefix.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
 }
 
 fn is_among(name: &[u8], names: &[&str]) -> bool {
-    names.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(name))
+    names
+        .iter()
+        .any(|one| one.as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// Appends the request's fields that receivers of its message get, as a NATS header block; nothing when
@@ -73,7 +108,10 @@ pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
     let is_forwarded = |name: &[u8]| {
         !starts_with(name, b"sec-") && !is_among(name, NOT_FORWARDED) && !is_connections(name)
     };
-    let mut forwarded = fields.iter().filter(|(name, _)| is_forwarded(name)).peekable();
+    let mut forwarded = fields
+        .iter()
+        .filter(|(name, _)| is_forwarded(name))
+        .peekable();
     if forwarded.peek().is_some() && encode_block(out, None, forwarded).is_err() {
         // A parsed field has nothing that a block cannot hold.
         out.clear();
@@ -102,9 +140,11 @@ impl Shard {
                 self.respond(io, id, call, &Answer::json(&varz))
             }
             Action::Options(allow) => self.respond(io, id, call, &Answer::options(allow)),
-            Action::Fail { status, detail, allow } => {
-                self.fail(io, id, call, *status, detail, *allow)
-            }
+            Action::Fail {
+                status,
+                detail,
+                allow,
+            } => self.fail(io, id, call, *status, detail, *allow),
             Action::Publish => {
                 self.publish_call(io, id, call, None, body);
                 self.respond(io, id, call, &Answer::empty(202))
@@ -288,7 +328,10 @@ impl Shard {
         let place = conn.session.subscriptions.insert(subscription);
         let subscriber = self.subscriber(id, place);
         // Its subject was checked when it was routed.
-        let _ = self.shared.routing.subscribe(&call.subject, None, subscriber);
+        let _ = self
+            .shared
+            .routing
+            .subscribe(&call.subject, None, subscriber);
         self.counts.add(Counter::Subscribed, 1);
         self.counts.add(Counter::EventStreams, 1);
         http.enter(State::Events, io.now());
@@ -394,7 +437,10 @@ impl Http {
 }
 
 fn no_responders(subject: &[u8]) -> String {
-    format!("nobody has subscribed to {}", String::from_utf8_lossy(subject))
+    format!(
+        "nobody has subscribed to {}",
+        String::from_utf8_lossy(subject)
+    )
 }
 
 /// The status and the text of a reply that is an error rather than a result.
@@ -422,12 +468,18 @@ pub(super) fn error_of<'a>(headers: &Headers<'a>) -> Option<(u16, Cow<'a, str>)>
 /// The fields of a reply that its caller gets.
 pub(super) fn returned<'a>(headers: &Headers<'a>) -> impl Iterator<Item = (&'a str, &'a str)> {
     headers.iter().filter_map(|(name, value)| {
-        let is_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+        let is_token =
+            |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
         let is_plain = |byte: &u8| !byte.is_ascii_control() || *byte == b'\t';
         let is_sound = name.iter().all(is_token) && value.iter().all(is_plain);
         let is_returned = !starts_with(name, b"access-control-") && !is_among(name, NOT_RETURNED);
         (is_sound && is_returned)
-            .then(|| Some((std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?)))
+            .then(|| {
+                Some((
+                    std::str::from_utf8(name).ok()?,
+                    std::str::from_utf8(value).ok()?,
+                ))
+            })
             .flatten()
     })
 }

@@ -23,7 +23,9 @@ impl Inboxes {
     /// `secret` is random, and there are `shards` shards.
     pub(crate) fn new(secret: u64, shards: usize) -> Self {
         Self {
-            prefix: format!("_INBOX.{secret:016x}.").into_bytes().into_boxed_slice(),
+            prefix: format!("_INBOX.{secret:016x}.")
+                .into_bytes()
+                .into_boxed_slice(),
             shards,
         }
     }
@@ -74,7 +76,11 @@ mod tests {
     #[test]
     fn a_subject_names_its_receiver() {
         let inboxes = Inboxes::new(0x5ec, 1024);
-        for (shard, bits, number) in [(0, 0, 0), (1023, 0xffff_fffe_0000_00ff, 0x7fff_ffff), (7, 1 << 32, 9)] {
+        for (shard, bits, number) in [
+            (0, 0, 0),
+            (1023, 0xffff_fffe_0000_00ff, 0x7fff_ffff),
+            (7, 1 << 32, 9),
+        ] {
             let to = Subscriber {
                 conn: ConnId::from_bits(bits),
                 index: REPLY | number,
@@ -92,9 +98,19 @@ mod tests {
     fn other_subjects_do_not() {
         let inboxes = Inboxes::new(0x5ec, 1024);
         let others = [
-            "a.b", "_INBOX", "_INBOX.00000000000005ec", "_INBOX.00000000000005ec.", "_INBOX.OTHER.0-0-0-0", "_INBOX.00000000000005ec.0-0-0",
-            "_INBOX.00000000000005ec.0-0-0-0-0", "_INBOX.00000000000005ec.0-0-0-80000000", "_INBOX.00000000000005ec.10000-0-0-0", "_INBOX.00000000000005ec.400-0-0-0",
-            "_INBOX.00000000000005ec.+0-0-0-0", "_INBOX.00000000000005ec.0-0--0", "_INBOX.00000000000005ec.0-100000000-0-0",
+            "a.b",
+            "_INBOX",
+            "_INBOX.00000000000005ec",
+            "_INBOX.00000000000005ec.",
+            "_INBOX.OTHER.0-0-0-0",
+            "_INBOX.00000000000005ec.0-0-0",
+            "_INBOX.00000000000005ec.0-0-0-0-0",
+            "_INBOX.00000000000005ec.0-0-0-80000000",
+            "_INBOX.00000000000005ec.10000-0-0-0",
+            "_INBOX.00000000000005ec.400-0-0-0",
+            "_INBOX.00000000000005ec.+0-0-0-0",
+            "_INBOX.00000000000005ec.0-0--0",
+            "_INBOX.00000000000005ec.0-100000000-0-0",
         ];
         for other in others {
             assert_eq!(inboxes.receiver(other.as_bytes()), None, "{other}");

@@ -241,13 +241,7 @@ impl Shard {
     }
 
     /// Reads more of a body; carries the request out when it has all come.
-    fn receive_body(
-        &mut self,
-        io: &mut Io,
-        id: ConnId,
-        http: &mut Http,
-        rest: &mut &[u8],
-    ) -> Step {
+    fn receive_body(&mut self, io: &mut Io, id: ConnId, http: &mut Http, rest: &mut &[u8]) -> Step {
         let limit = self.shared.limits.max_payload;
         let State::Body(incoming) = &mut http.state else {
             return Step::Next;
@@ -285,7 +279,8 @@ impl Shard {
         mut call: Call,
         body: &[u8],
     ) -> Step {
-        let is_placed = http.listener == ListenerKind::Monitor || self.place_http(io, id, &mut call);
+        let is_placed =
+            http.listener == ListenerKind::Monitor || self.place_http(io, id, &mut call);
         call.keep_alive &= is_placed && self.draining.is_none();
         http.enter(State::Idle, io.now());
         io.spend(body.len());

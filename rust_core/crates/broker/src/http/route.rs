@@ -99,7 +99,10 @@ impl Call {
         let path = head.path();
         let (allow, subject) = match path {
             "/byte" | "/openapi.json" => (READ, None),
-            _ => match path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')) {
+            _ => match path
+                .strip_prefix("/v1/")
+                .and_then(|rest| rest.split_once('/'))
+            {
                 Some(("request" | "publish", subject)) => (WRITE, Some(subject)),
                 Some(("subscribe", subject)) => (READ, Some(subject)),
                 _ if path.starts_with("/v1/") => {
@@ -278,8 +281,12 @@ mod tests {
     }
 
     fn routed(request: &str) -> Call {
-        let bytes = format!("{request}\r\n\r\n").replace('\n', "\r\n").replace("\r\r", "\r");
-        let (head, _) = parse_head(bytes.as_bytes(), HeadLimits::default()).unwrap().unwrap();
+        let bytes = format!("{request}\r\n\r\n")
+            .replace('\n', "\r\n")
+            .replace("\r\r", "\r");
+        let (head, _) = parse_head(bytes.as_bytes(), HeadLimits::default())
+            .unwrap()
+            .unwrap();
         let mut call = Call::default();
         call.route(&head, &limits());
         call
@@ -325,8 +332,14 @@ mod tests {
             ("POST /v1/request/a?timeout=1&timeout=2 HTTP/1.1", 400),
             ("POST /v1/request/a?timeout=0 HTTP/1.1", 400),
             ("POST /v1/request/a?timeout=301 HTTP/1.1", 400),
-            ("POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: 2", 200),
-            ("POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: x", 400),
+            (
+                "POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: 2",
+                200,
+            ),
+            (
+                "POST /v1/request/a?timeout=1 HTTP/1.1\nX-Request-Timeout: x",
+                400,
+            ),
             ("GET /v1/subscribe/a.* HTTP/1.1", 200),
             ("GET /v1/subscribe/%3E?format=json HTTP/1.1", 200),
             ("GET /v1/subscribe/a?format=xml HTTP/1.1", 400),
@@ -338,19 +351,29 @@ mod tests {
         }
         let long = format!("POST /v1/publish/{} HTTP/1.1", "a".repeat(65));
         assert_eq!(status(&long), 400);
-        assert_eq!(routed("POST /v1/publish/a%2Eb%C3%A9 HTTP/1.1").subject, "a.bé".as_bytes());
+        assert_eq!(
+            routed("POST /v1/publish/a%2Eb%C3%A9 HTTP/1.1").subject,
+            "a.bé".as_bytes()
+        );
     }
 
     #[test]
     fn origins() {
         let request = |origin: &str| {
-            routed(&format!("POST /v1/publish/a HTTP/1.1\nHost: h:1\nOrigin: {origin}"))
+            routed(&format!(
+                "POST /v1/publish/a HTTP/1.1\nHost: h:1\nOrigin: {origin}"
+            ))
         };
         assert_eq!(request("http://h:1").action, Action::Publish);
         assert_eq!(request("http://h:1").origin, None);
         let allowed = request("https://allowed.example");
         assert_eq!(allowed.origin.as_deref(), Some("https://allowed.example"));
-        for foreign in ["https://evil.example", "null", "http://h:2", "https://allowed.example.evil"] {
+        for foreign in [
+            "https://evil.example",
+            "null",
+            "http://h:2",
+            "https://allowed.example.evil",
+        ] {
             assert!(request(foreign).is_refused(), "{foreign}");
         }
     }
@@ -358,20 +381,43 @@ mod tests {
     #[test]
     fn timeouts() {
         let most = Duration::from_secs(300);
-        for (text, millis) in
-            [("2.5", 2500), ("2s", 2000), ("250ms", 250), ("0.5ms", 0), ("300", 300_000), ("300000ms", 300_000), ("007.s", 7000)]
-        {
+        for (text, millis) in [
+            ("2.5", 2500),
+            ("2s", 2000),
+            ("250ms", 250),
+            ("0.5ms", 0),
+            ("300", 300_000),
+            ("300000ms", 300_000),
+            ("007.s", 7000),
+        ] {
             let timeout = parse_timeout(text, most).unwrap();
             assert_eq!(timeout.as_millis(), millis, "{text}");
             assert!(timeout > Duration::ZERO);
         }
         for text in [
-            "", "0", "-1", "+1", "1e3", "inf", "nan", "s", "ms", "1 s", "1m", ".", "300.001", "300001ms",
+            "",
+            "0",
+            "-1",
+            "+1",
+            "1e3",
+            "inf",
+            "nan",
+            "s",
+            "ms",
+            "1 s",
+            "1m",
+            ".",
+            "300.001",
+            "300001ms",
             "1.000000000000000",
         ] {
             assert_eq!(parse_timeout(text, most), None, "{text}");
         }
-        let both = |field| routed(&format!("POST /v1/request/a?timeout=2 HTTP/1.1\nX-Request-Timeout: {field}"));
+        let both = |field| {
+            routed(&format!(
+                "POST /v1/request/a?timeout=2 HTTP/1.1\nX-Request-Timeout: {field}"
+            ))
+        };
         assert_eq!(both("1.5").timeout, Duration::from_millis(1500));
         assert_eq!(both("3").timeout, Duration::from_secs(2));
     }

@@ -134,13 +134,9 @@ impl BodyDecoder {
                 return Ok(None);
             };
             *input = rest;
-            match self.state.after(byte) {
-                Ok(state) => self.state = state,
-                Err(error) => {
-                    self.state = State::Failed;
-                    return Err(error);
-                }
-            }
+            let after = self.state.after(byte);
+            self.state = after.unwrap_or(State::Failed);
+            after?;
         }
     }
 }

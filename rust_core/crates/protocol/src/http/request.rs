@@ -321,6 +321,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_encoded_parses() {
+        let encoded = |method, target, body| {
+            let mut out = b"kept".to_vec();
+            encode_request(
+                &mut out,
+                method,
+                target,
+                &[("Host", "a"), ("X", "b\r\nc")],
+                body,
+            );
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(
+            encoded("GET", "/a?b", None),
+            "keptGET /a?b HTTP/1.1\r\nHost: a\r\nX: b  c\r\n\r\n"
+        );
+        assert_eq!(
+            encoded("POST", "/", Some(b"xyz".as_slice())),
+            "keptPOST / HTTP/1.1\r\nHost: a\r\nX: b  c\r\nContent-Length: 3\r\n\r\nxyz"
+        );
+        assert!(encoded("POST", "/", Some(b"")).ends_with("\r\nContent-Length: 0\r\n\r\n"));
+        let request = encoded("A\r\n", "/ \r\n\0\u{e9}%7f\u{7f}", None);
+        assert!(request.starts_with("keptA   /%20%0D%0A%00%C3%A9%7f%7F HTTP/1.1\r\nHost"));
+    }
+
+    #[test]
     fn limits() {
         let with = |fields: &str| format!("GET / HTTP/1.1\r\n{fields}\r\n").into_bytes();
         let exact = with(&format!("A: {}\r\n", "x".repeat(256 - 23)));

@@ -107,6 +107,36 @@ pub fn encode_head_until_close<'h>(
     out.extend_from_slice(b"Connection: close\r\n\r\n");
 }
 
+/// Appends the head of a response whose body follows in chunks: any number of [`encode_chunk`],
+/// then [`encode_last_chunk`]. Not for clients of HTTP/1.0, which know no chunks.
+///
+/// `headers` are sent as by [`encode_response`]; `Connection: close` belongs among them where the
+/// connection is not to be kept.
+pub fn encode_head_chunked<'h>(
+    out: &mut Vec<u8>,
+    status: u16,
+    headers: impl IntoIterator<Item = (&'h str, &'h str)>,
+) {
+    encode_head(out, status, headers);
+    out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
+}
+
+/// Appends a chunk (RFC 9112 section 7.1); nothing for empty `data`, which would end the body.
+pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
+    if data.is_empty() {
+        return;
+    }
+    encode_number::<16>(out, data.len());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the end of a chunked body.
+pub fn encode_last_chunk(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"0\r\n\r\n");
+}
+
 /// Appends the status line and `headers`, without the empty line that ends a head.
 pub(crate) fn encode_head<'h>(
     out: &mut Vec<u8>,
@@ -235,6 +265,28 @@ mod tests {
             "HTTP/1.1 204 No Content\r\nContent-Type: text/plain\r\n\r\n"
         );
         assert!(encoded(299, b"", true, false).starts_with("HTTP/1.1 299 \r\n"));
+    }
+
+    #[test]
+    fn responses_in_chunks() {
+        let mut out = b"kept".to_vec();
+        encode_head_chunked(&mut out, 200, [("X", "a\nb")]);
+        encode_chunk(&mut out, b"");
+        encode_chunk(&mut out, b"x");
+        encode_chunk(&mut out, &[b'y'; 0x1a0]);
+        encode_last_chunk(&mut out);
+        let want = "keptHTTP/1.1 200 OK\r\nX: a b\r\nTransfer-Encoding: chunked\r\n\r\n\
+            1\r\nx\r\n1a0\r\n";
+        let want = format!("{want}{}\r\n0\r\n\r\n", "y".repeat(0x1a0));
+        assert_eq!(String::from_utf8(out).unwrap(), want);
+    }
+
+    #[test]
+    fn the_interim_response() {
+        let parsed = parse_response_head(CONTINUE, HeadLimits::default()).unwrap();
+        let (head, len) = parsed.unwrap();
+        assert_eq!((head.status, len), (100, CONTINUE.len()));
+        assert_eq!(head.headers.iter().count(), 0);
     }
 
     #[test]

@@ -68,3 +68,67 @@ fn split_encoded(text: &[u8]) -> Result<(u8, &[u8]), HttpError> {
 fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn decoding() {
+        let cases: [(&str, &[u8]); 8] = [
+            ("", b""),
+            ("a.b", b"a.b"),
+            ("a%2Eb%2fc", b"a.b/c"),
+            ("%00%fF%25", b"\0\xff%"),
+            ("a+b%2B", b"a+b+"),
+            ("%2541", b"%41"),
+            ("%C3%A9", "\u{e9}".as_bytes()),
+            ("\u{e9}%20", "\u{e9} ".as_bytes()),
+        ];
+        for (text, want) in cases {
+            let mut out = b"kept ".to_vec();
+            decode_percent(text, &mut out).unwrap();
+            assert_eq!(out, [b"kept ", want].concat(), "{text}");
+        }
+        for text in [
+            "%", "a%", "%4", "a%4", "%4g", "%g4", "%%41", "% 41", "%+1", "%\u{e9}",
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(decode_percent(text, &mut out), Err(INVALID), "{text}");
+        }
+        assert_eq!(INVALID.status(), 400);
+    }
+
+    #[test]
+    fn parameters() {
+        let cases = [
+            (None, None),
+            (Some(""), None),
+            (Some("timeout=5"), Some("5")),
+            (Some("timeout"), Some("")),
+            (Some("timeout="), Some("")),
+            (Some("timeout=a%20b=c+d?e"), Some("a%20b=c+d?e")),
+            (Some("&a=b&&timeout=5&"), Some("5")),
+            (Some("time%6Fut=5"), Some("5")),
+            (Some("Timeout=5&timeouts=5&timeou=5&=timeout"), None),
+            (Some("timeout%3D=5"), None),
+            (Some("a=%zz"), None),
+        ];
+        for (query, want) in cases {
+            assert_eq!(query_value(query, "timeout"), Ok(want), "{query:?}");
+        }
+        for query in [
+            "timeout=5&timeout=5",
+            "timeout&a&timeout=",
+            "timeout=1&%74imeout=2",
+        ] {
+            let error = query_value(Some(query), "timeout").unwrap_err();
+            assert_eq!(error, HttpError::DuplicateParameter, "{query}");
+            assert_eq!(error.status(), 400);
+        }
+        for query in ["%=5", "a&%4=5", "%zz", "timeout%"] {
+            assert_eq!(query_value(Some(query), "timeout"), Err(INVALID), "{query}");
+        }
+    }
+}
