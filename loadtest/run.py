@@ -19,14 +19,12 @@ from loadtest.messages import (
     BroadcasterConfig,
     Configure,
     Connect,
-    EngineConfig,
     Phase,
     Progress,
     ProviderConfig,
     RequestorConfig,
     Start,
     Stop,
-    UsersConfig,
 )
 from loadtest.meter import Meter
 from loadtest.results import Sample
@@ -145,7 +143,8 @@ class _Run:
 
     def _run_to_end(self) -> None:
         try:
-            self._connect(self._start_server())
+            address, host, path = self._start_server()
+            self._connect(address, host, path)
             self._sweep()
             self._drive()
             self._account()
@@ -153,13 +152,13 @@ class _Run:
         except RunError as error:
             self._salvage(str(error))
 
-    def _start_server(self) -> EngineConfig:
-        """The server, and how to connect to it."""
+    def _start_server(self) -> tuple[str, str, str]:
+        """Address, Host header and path to connect to."""
         target = self._options.target
         if target is not None:
             target.require_reachable()
             self._meter.look_idle()
-            return self._engine(target.address, target.host, target.path)
+            return target.address, target.host, target.path
         connections = self._scenario.connections
         room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
         config = settings.merge(room, self._scenario.broker)
@@ -173,28 +172,17 @@ class _Run:
                 raise UsageError(
                     f"scenario {self._scenario.name}: broker.{needed}: the run needs this listener"
                 )
-        return self._engine(broker.addresses[listener], broker.addresses[listener], "/")
+        return broker.addresses[listener], broker.addresses[listener], "/"
 
-    def _engine(self, address: str, host: str, path: str) -> EngineConfig:
-        scenario = self._scenario
-        return EngineConfig(
-            transport=scenario.transport,
-            address=address,
-            host=host,
-            path=path,
-            driver=scenario.load_driver,
-            sources=scenario.sources,
-        )
-
-    def _connect(self, engine: EngineConfig) -> None:
+    def _connect(self, address: str, host: str, path: str) -> None:
         if isinstance(self._scenario, BroadcastScenario):
-            self._connect_broadcasters(self._scenario, engine)
+            self._connect_broadcasters(self._scenario, address, host, path)
         else:
-            self._connect_requestors(self._scenario, engine)
+            self._connect_requestors(self._scenario, address, host, path)
 
-    def _connect_broadcasters(self, scenario: BroadcastScenario, engine: EngineConfig) -> None:
+    def _connect_broadcasters(self, scenario: BroadcastScenario, address: str, host: str, path: str) -> None:
         for index in range(scenario.processes):
-            share = _share_broadcast(scenario, engine, index)
+            share = _share_broadcast(scenario, index, address, host, path)
             connections = share.users + share.publishers
             configure, cpus = Configure(broadcaster=share), self._options.load_cpus
             worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
@@ -202,20 +190,25 @@ class _Run:
         self._meter.watch_load([worker.pid for worker in self._fleet.workers])
         self._open(self._fleet.requestors, scenario.connections)
 
-    def _connect_requestors(self, scenario: Scenario, engine: EngineConfig) -> None:
+    def _connect_requestors(self, scenario: Scenario, address: str, host: str, path: str) -> None:
         """Providers first: a user's first request must find them subscribed."""
         cpus = self._options.load_cpus
         provider = ProviderConfig(
-            **structs.asdict(engine),
+            transport=scenario.transport,
+            address=address,
+            host=host,
+            path=path,
             providers=scenario.providers,
             first_provider=0,
             reply_bytes=scenario.reply_bytes,
             threads=scenario.provider_threads,
+            driver=scenario.load_driver,
+            sources=scenario.sources,
         )
         self._fleet.provider = Worker("provider", Configure(provider=provider), cpus, scenario.providers)
         self._open([self._fleet.provider], scenario.providers)
         for index in range(scenario.requestors):
-            share = _share_requests(scenario, engine, index)
+            share = _share(scenario, index, address, host, path)
             worker = Worker(f"requestor {index + 1}", Configure(requestor=share), cpus, share.users)
             self._fleet.requestors.append(worker)
         self._meter.watch_load([worker.pid for worker in self._fleet.workers])
@@ -396,48 +389,62 @@ def _part(total: int, index: int, parts: int) -> tuple[int, int]:
     return first, total * (index + 1) // parts - first
 
 
-def _share(scenario: AnyScenario, engine: EngineConfig, index: int, processes: int) -> UsersConfig:
-    """The users of process `index`, and what is the same for all `processes`."""
-    first, users = _part(scenario.users, index, processes)
-    return UsersConfig(
-        **structs.asdict(engine),
+def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -> RequestorConfig:
+    """Requestor `index`'s users and its part of the load."""
+    first, users = _part(scenario.users, index, scenario.requestors)
+    return RequestorConfig(
+        transport=scenario.transport,
+        address=address,
+        host=host,
+        path=path,
         users=users,
         first_user=first,
-        threads=scenario.threads,
-        connect_rate=scenario.connect_rate / processes,
-        connect_in_flight=scenario.connect_in_flight,
+        providers=scenario.providers,
+        rate=scenario.rate * users / scenario.users,
+        outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
+        sweep=scenario.sweep,
         warmup_s=scenario.warmup_s,
         duration_s=scenario.duration_s,
+        request_bytes=scenario.request_bytes,
+        reply_bytes=scenario.reply_bytes,
         timeout_s=scenario.timeout_s,
+        threads=scenario.threads,
+        driver=scenario.load_driver,
+        sources=scenario.sources,
+        seed=(scenario.seed + index) % 2**64,
+        connect_rate=scenario.connect_rate / scenario.requestors,
+        connect_in_flight=scenario.connect_in_flight,
+        churn_rate=scenario.churn_rate * users / scenario.users,
         arrivals=scenario.arrivals,
     )
 
 
-def _share_requests(scenario: Scenario, engine: EngineConfig, index: int) -> RequestorConfig:
-    """Requestor `index`'s users and its part of the load."""
-    share = _share(scenario, engine, index, scenario.requestors)
-    return RequestorConfig(
-        **structs.asdict(share),
-        providers=scenario.providers,
-        rate=scenario.rate * share.users / scenario.users,
-        outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
-        sweep=scenario.sweep,
-        request_bytes=scenario.request_bytes,
-        reply_bytes=scenario.reply_bytes,
-        seed=(scenario.seed + index) % 2**64,
-        churn_rate=scenario.churn_rate * share.users / scenario.users,
-    )
-
-
-def _share_broadcast(scenario: BroadcastScenario, engine: EngineConfig, index: int) -> BroadcasterConfig:
+def _share_broadcast(
+    scenario: BroadcastScenario, index: int, address: str, host: str, path: str
+) -> BroadcasterConfig:
     """Broadcaster `index`'s users; the first one has the publishers. All follow the same plan."""
+    first, users = _part(scenario.users, index, scenario.processes)
     return BroadcasterConfig(
-        **structs.asdict(_share(scenario, engine, index, scenario.processes)),
+        transport=scenario.transport,
+        address=address,
+        host=host,
+        path=path,
+        users=users,
+        first_user=first,
         subjects=scenario.subjects,
         publishers=0 if index else scenario.publishers,
         rate=scenario.rate,
         outstanding=scenario.outstanding,
+        warmup_s=scenario.warmup_s,
+        duration_s=scenario.duration_s,
         message_bytes=scenario.message_bytes,
+        timeout_s=scenario.timeout_s,
+        threads=scenario.threads,
         seed=scenario.seed,
+        connect_rate=scenario.connect_rate / scenario.processes,
+        connect_in_flight=scenario.connect_in_flight,
+        driver=scenario.load_driver,
+        sources=scenario.sources,
+        arrivals=scenario.arrivals,
         list_messages=scenario.processes > 1,
     )
