@@ -1,23 +1,45 @@
-//! Requestors and providers as their owner sees them: begin, watch, end. Every call returns at once
-//! but `close`, which joins the threads.
+//! The engines as their owner sees them: begin, watch, end. Every call returns at once but
+//! `close`, which joins the threads.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::client::Mail;
 use crate::config::{ProviderConfig, RequestorConfig};
 use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
-use crate::intervals;
-use crate::lifecycle::{LifeCycle, Measuring, Running, START_DELAY};
 use crate::provider::Providers;
 use crate::report::{
-    Phase, encode_provider_progress, encode_provider_result, encode_requestor_progress,
-    encode_requestor_result,
+    Collector, Phase, encode_provider_progress, encode_provider_result, encode_requestor_progress,
 };
-use crate::requestor::Users;
-use crate::run::Totals;
+use crate::requestor::{Spares, Users};
 use crate::shared::Shared;
+
+/// Provider connections in the making at once.
+pub(crate) const PROVIDERS_IN_FLIGHT: u32 = 64;
+/// Time for all threads to hear of the start before it comes.
+pub(crate) const START_DELAY: Duration = Duration::from_millis(10);
+/// Reports that wait for the collector, per thread, before a thread waits for it.
+pub(crate) const REPORTS_PER_THREAD: usize = 64;
+
+/// Locks what is only ever held for a moment and never left half-changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Requesting {
+    crew: Crew,
+    collector: Option<JoinHandle<()>>,
+    result: Arc<OnceLock<String>>,
+    /// When the sweep begins.
+    sweep: Option<Instant>,
+    /// When the warm-up begins.
+    start: Option<Instant>,
+    stopped: Option<Instant>,
+    done: Option<Instant>,
+}
 
 /// Users who send requests at planned times and measure the replies.
 ///
@@ -27,7 +49,7 @@ use crate::shared::Shared;
 /// may call.
 pub struct Requestor {
     config: RequestorConfig,
-    life: LifeCycle<Measuring>,
+    running: Mutex<Option<Requesting>>,
 }
 
 impl Requestor {
@@ -36,7 +58,7 @@ impl Requestor {
     pub fn new(config: RequestorConfig) -> Self {
         Self {
             config,
-            life: LifeCycle::new(),
+            running: Mutex::new(None),
         }
     }
 
@@ -46,20 +68,21 @@ impl Requestor {
     /// [`EngineError::State`] when it was called before, [`EngineError::Descriptors`] or
     /// [`EngineError::System`].
     pub fn connect(&self) -> Result<(), EngineError> {
-        self.life.connect(|| self.spawn())
-    }
-
-    fn spawn(&self) -> Result<Measuring, EngineError> {
+        let mut running = lock(&self.running);
+        if let Some(requesting) = &*running {
+            return Err(self.refusal("connect", Some(requesting)));
+        }
         let config = &self.config;
         let shared = Shared::new(config.target.to_string(), config.users, config.threads);
-        let shared = Arc::new(shared);
-        let (reporter, reports) = intervals::channel(config.threads);
+        let (shared, spares) = (Arc::new(shared), Spares::default());
+        let (reporter, reports) = sync_channel(config.threads as usize * REPORTS_PER_THREAD);
         let workloads = (0..config.threads).map(|thread| {
             let (first, users) = share(config.users, config.threads, thread);
             let in_flight = share(config.connect_in_flight, config.threads, thread).1;
             let rate = config.connect_rate * f64::from(users) / f64::from(config.users);
             let first = config.first_user + first;
-            let workload = Users::new(config, thread, first, users, reporter.clone());
+            let (reporter, spares) = (reporter.clone(), spares.clone());
+            let workload = Users::new(config, thread, first, users, reporter, spares);
             (workload, Dialer::new(users, in_flight, rate))
         });
         let workloads = workloads.collect();
@@ -69,14 +92,32 @@ impl Requestor {
             let (shared, target) = (Arc::clone(&shared), &config.target);
             Crew::spawn(shared, target, max_payload, config.driver, workloads)?
         };
-        Measuring::spawn(crew, (config.warmup_s, config.duration_s), move || {
-            let mut sum: Option<Box<Totals>> = None;
-            let intervals = reports.collect(|totals| match &mut sum {
-                None => sum = Some(totals),
-                Some(sum) => sum.add(&totals),
-            })?;
-            Some(encode_requestor_result(&*sum?, &intervals, &shared))
-        })
+        let result = Arc::new(OnceLock::new());
+        let collector = Collector::new(config.threads, spares);
+        let collector = {
+            let result = Arc::clone(&result);
+            std::thread::Builder::new()
+                .name("loadgen-collect".into())
+                .spawn(move || collector.run(&reports, &shared, &result))
+        };
+        let mut requesting = Requesting {
+            crew,
+            collector: None,
+            result,
+            sweep: None,
+            start: None,
+            stopped: None,
+            done: None,
+        };
+        match collector {
+            Ok(collector) => requesting.collector = Some(collector),
+            Err(error) => {
+                requesting.crew.join();
+                return Err(EngineError::System(format!("thread: {error}")));
+            }
+        }
+        *running = Some(requesting);
+        Ok(())
     }
 
     /// Begins the warm-up; the measured phase and the drain follow by themselves. With a sweep begins
@@ -86,10 +127,18 @@ impl Requestor {
     /// [`EngineError::State`] unless all connections are ready and nothing was started, or the sweep
     /// is over.
     pub fn start(&self) -> Result<(), EngineError> {
-        let has_sweep = self.config.sweep;
-        self.life.call("start", |measuring| {
-            measuring.start(Instant::now() + START_DELAY, has_sweep)
-        })
+        let mut running = lock(&self.running);
+        let Some(requesting) = running.as_mut() else {
+            return Err(self.refusal("start", None));
+        };
+        let start = Instant::now() + START_DELAY;
+        match self.phase(requesting).0 {
+            Phase::Connected if self.config.sweep => requesting.sweep = Some(start),
+            Phase::Connected | Phase::Swept => requesting.start = Some(start),
+            _ => return Err(self.refusal("start", Some(requesting))),
+        }
+        requesting.crew.post(Mail::Start(start));
+        Ok(())
     }
 
     /// Ends early: sends no more, drains, and makes the result of what was measured.
@@ -97,13 +146,30 @@ impl Requestor {
     /// # Errors
     /// [`EngineError::State`] when nothing was started.
     pub fn stop(&self) -> Result<(), EngineError> {
-        self.life.call("stop", Measuring::stop)
+        let mut running = lock(&self.running);
+        match running.as_mut() {
+            Some(requesting) if requesting.start.or(requesting.sweep).is_some() => {
+                requesting.stopped.get_or_insert_with(Instant::now);
+                requesting.crew.post(Mail::Stop);
+                Ok(())
+            }
+            requesting => Err(self.refusal("stop", requesting.as_deref())),
+        }
     }
 
     /// A snapshot as JSON: phase, error, time in this phase, counts.
     #[must_use]
     pub fn progress(&self) -> String {
-        self.life.progress(encode_requestor_progress)
+        let mut running = lock(&self.running);
+        let Some(requesting) = running.as_mut() else {
+            return encode_requestor_progress(None, Phase::Idle, 0.0);
+        };
+        let (phase, since) = self.phase(requesting);
+        if phase == Phase::Done {
+            requesting.done.get_or_insert_with(Instant::now);
+        }
+        let elapsed_s = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+        encode_requestor_progress(Some(&requesting.crew.shared), phase, elapsed_s)
     }
 
     /// Everything measured, as JSON.
@@ -111,13 +177,75 @@ impl Requestor {
     /// # Errors
     /// [`EngineError::State`] before phase done.
     pub fn result(&self) -> Result<String, EngineError> {
-        self.life.call("result", |measuring| measuring.result())
+        let running = lock(&self.running);
+        let result = running
+            .as_ref()
+            .and_then(|requesting| requesting.result.get());
+        result
+            .cloned()
+            .ok_or_else(|| self.refusal("result", running.as_ref()))
     }
 
     /// Closes the connections and joins the threads. May be called at any time and more than once;
     /// what was measured stays readable.
     pub fn close(&self) {
-        self.life.close();
+        if let Some(requesting) = lock(&self.running).as_mut() {
+            requesting.crew.join();
+            if let Some(collector) = requesting.collector.take() {
+                // It has nothing that could panic but an engine's own defect, which shows as a
+                // missing result.
+                let _ = collector.join();
+            }
+        }
+    }
+
+    /// The phase, and since when, where that is known.
+    fn phase(&self, requesting: &Requesting) -> (Phase, Option<Instant>) {
+        let shared = &requesting.crew.shared;
+        if requesting.result.get().is_some() {
+            return (Phase::Done, requesting.done);
+        }
+        if shared.error().is_some() {
+            return (Phase::Failed, None);
+        }
+        if let Some(stopped) = requesting.stopped {
+            return (Phase::Draining, Some(stopped));
+        }
+        let Some(start) = requesting.start else {
+            let is_swept = shared.total(|gauges| &gauges.swept) as usize == shared.gauges.len();
+            return match (requesting.sweep, shared.connected()) {
+                (Some(sweep), _) if is_swept => (Phase::Swept, Some(sweep)),
+                (Some(sweep), _) => (Phase::Sweep, Some(sweep)),
+                (None, Some(connected)) => (Phase::Connected, Some(connected)),
+                (None, None) => (Phase::Connecting, Some(shared.began)),
+            };
+        };
+        let measuring = start + Duration::from_secs_f64(self.config.warmup_s);
+        let end = measuring + Duration::from_secs_f64(self.config.duration_s);
+        let now = Instant::now();
+        if now < measuring {
+            (Phase::Warmup, Some(start))
+        } else if now < end || shared.total(|gauges| &gauges.sending) > 0 {
+            (Phase::Measuring, Some(measuring))
+        } else {
+            (Phase::Draining, Some(end))
+        }
+    }
+
+    fn refusal(&self, call: &'static str, requesting: Option<&Requesting>) -> EngineError {
+        let phase = requesting.map_or(Phase::Idle, |requesting| self.phase(requesting).0);
+        let error = requesting.and_then(|requesting| requesting.crew.shared.error());
+        EngineError::State {
+            call,
+            phase,
+            error: error.map(str::to_owned),
+        }
+    }
+}
+
+impl Drop for Requestor {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -133,7 +261,7 @@ struct Providing {
 /// for phase done, [`result`](Self::result), [`close`](Self::close). Any thread may call.
 pub struct Provider {
     config: ProviderConfig,
-    life: LifeCycle<Providing>,
+    running: Mutex<Option<Providing>>,
 }
 
 impl Provider {
@@ -142,7 +270,7 @@ impl Provider {
     pub fn new(config: ProviderConfig) -> Self {
         Self {
             config,
-            life: LifeCycle::new(),
+            running: Mutex::new(None),
         }
     }
 
@@ -151,10 +279,10 @@ impl Provider {
     /// # Errors
     /// As for [`Requestor::connect`].
     pub fn connect(&self) -> Result<(), EngineError> {
-        self.life.connect(|| self.spawn())
-    }
-
-    fn spawn(&self) -> Result<Providing, EngineError> {
+        let mut running = lock(&self.running);
+        if let Some(providing) = &*running {
+            return Err(refusal("connect", Some(providing)));
+        }
         let config = &self.config;
         let shared = Arc::new(Shared::new(
             config.target.to_string(),
@@ -164,14 +292,18 @@ impl Provider {
         let workloads = (0..config.threads).map(|thread| {
             let (first, providers) = share(config.providers, config.threads, thread);
             let workload = Providers::new(config.first_provider + first, config.reply_bytes);
-            (workload, Dialer::unpaced(providers))
+            (workload, Dialer::new(providers, PROVIDERS_IN_FLIGHT, 0.0))
         });
         let workloads = workloads.collect();
-        let (target, driver) = (&config.target, config.driver);
-        Ok(Providing {
-            crew: Crew::spawn(shared, target, config.reply_bytes, driver, workloads)?,
+        let crew = {
+            let (target, driver) = (&config.target, config.driver);
+            Crew::spawn(shared, target, config.reply_bytes, driver, workloads)?
+        };
+        *running = Some(Providing {
+            crew,
             stopped: None,
-        })
+        });
+        Ok(())
     }
 
     /// Ends answering; the counts so far become the result.
@@ -179,16 +311,24 @@ impl Provider {
     /// # Errors
     /// [`EngineError::State`] when nothing was connected.
     pub fn stop(&self) -> Result<(), EngineError> {
-        self.life.call("stop", |providing| {
-            providing.end();
-            Some(())
-        })
+        let mut running = lock(&self.running);
+        let Some(providing) = running.as_mut() else {
+            return Err(refusal("stop", None));
+        };
+        providing.end();
+        Ok(())
     }
 
     /// A snapshot as JSON: phase, error, time in this phase, counts.
     #[must_use]
     pub fn progress(&self) -> String {
-        self.life.progress(encode_provider_progress)
+        let running = lock(&self.running);
+        let Some(providing) = running.as_ref() else {
+            return encode_provider_progress(None, Phase::Idle, 0.0);
+        };
+        let (phase, since) = providing.phase();
+        let elapsed_s = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+        encode_provider_progress(Some(&providing.crew.shared), phase, elapsed_s)
     }
 
     /// The counts, as JSON.
@@ -196,17 +336,29 @@ impl Provider {
     /// # Errors
     /// [`EngineError::State`] before phase done.
     pub fn result(&self) -> Result<String, EngineError> {
-        self.life.call("result", |providing| {
-            let is_done = providing.phase().0 == Phase::Done;
-            let (connections, _) = providing.stopped.filter(|_| is_done)?;
-            Some(encode_provider_result(providing.shared(), connections))
-        })
+        let running = lock(&self.running);
+        match running.as_ref() {
+            Some(providing) if providing.phase().0 == Phase::Done => {
+                let connections = providing.stopped.map_or(0, |(connections, _)| connections);
+                Ok(encode_provider_result(&providing.crew.shared, connections))
+            }
+            providing => Err(refusal("result", providing)),
+        }
     }
 
     /// Closes the connections and joins the threads. May be called at any time and more than once;
     /// the counts stay readable.
     pub fn close(&self) {
-        self.life.close();
+        if let Some(providing) = lock(&self.running).as_mut() {
+            providing.end();
+            providing.crew.join();
+        }
+    }
+}
+
+impl Drop for Provider {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -216,15 +368,9 @@ impl Providing {
         self.stopped.get_or_insert_with(|| (ready, Instant::now()));
         self.crew.post(Mail::Close);
     }
-}
-
-impl Running for Providing {
-    fn shared(&self) -> &Shared {
-        &self.crew.shared
-    }
 
     fn phase(&self) -> (Phase, Option<Instant>) {
-        let shared = self.shared();
+        let shared = &self.crew.shared;
         if shared.error().is_some() {
             return (Phase::Failed, None);
         }
@@ -234,9 +380,14 @@ impl Running for Providing {
             (_, None) => (Phase::Connecting, Some(shared.began)),
         }
     }
+}
 
-    fn close(&mut self) {
-        self.end();
-        self.crew.join();
+fn refusal(call: &'static str, providing: Option<&Providing>) -> EngineError {
+    let phase = providing.map_or(Phase::Idle, |providing| providing.phase().0);
+    let error = providing.and_then(|providing| providing.crew.shared.error());
+    EngineError::State {
+        call,
+        phase,
+        error: error.map(str::to_owned),
     }
 }

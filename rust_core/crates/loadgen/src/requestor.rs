@@ -1,8 +1,11 @@
 //! The requestor's side of the workload: users who publish requests at their planned times, and
 //! receive the replies on their own subjects.
 
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use protocol::nats::encode::{encode_pub, msg_len};
 use protocol::ws::close;
 use reactor::{ConnId, Io};
@@ -10,14 +13,49 @@ use reactor::{ConnId, Io};
 use crate::churn::{Churn, next_connected};
 use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
-use crate::intervals::Reporter;
 use crate::link::Message;
 use crate::payload::{self, Stream};
+use crate::recorder::{self, Interval};
 use crate::rng::Rng;
 use crate::run::{Run, Totals};
-use crate::schedule::{PACING_NS, SENDS_PER_TURN};
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
+
+/// Least time between two turns that only the plan begins, in nanoseconds. Requests due within it
+/// leave together: at tens of thousands a second, a timer for each would cost more than the requests.
+/// Latency runs from the planned time and so includes the wait.
+pub(crate) const PACING_NS: u64 = 100_000;
+
+/// Requests sent in one turn at most, so that replies are read in time even when the engine is late.
+pub(crate) const SENDS_PER_TURN: u32 = 1024;
+
+/// What a thread reports to the collector.
+#[derive(Debug)]
+pub(crate) enum Report {
+    /// A second of the measured phase is over.
+    Interval(Interval),
+    /// Every request has ended.
+    Done(Box<Totals>),
+}
+
+/// Empty histograms for the intervals to come; handed back by the collector.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spares(Arc<Mutex<Vec<Histogram<u64>>>>);
+
+impl Spares {
+    pub(crate) fn take(&self) -> Histogram<u64> {
+        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        spare.unwrap_or_else(recorder::histogram)
+    }
+
+    pub(crate) fn give(&self, mut histogram: Histogram<u64>) {
+        histogram.reset();
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(histogram);
+    }
+}
 
 enum State {
     Idle(Box<Run>),
@@ -39,7 +77,8 @@ pub(crate) struct Users {
     state: State,
     /// When the bytes that are being handed out were received, in nanoseconds since the start.
     received_at: u64,
-    reporter: Reporter<Box<Totals>>,
+    reports: SyncSender<Report>,
+    spares: Spares,
 }
 
 impl Users {
@@ -49,7 +88,8 @@ impl Users {
         thread: u32,
         first: u32,
         users: u32,
-        reporter: Reporter<Box<Totals>>,
+        reports: SyncSender<Report>,
+        spares: Spares,
     ) -> Self {
         Self {
             first,
@@ -60,7 +100,8 @@ impl Users {
             churn: Churn::new(config, thread, users),
             state: State::Idle(Box::new(Run::new(config, thread, users))),
             received_at: 0,
-            reporter,
+            reports,
+            spares,
         }
     }
 
@@ -107,20 +148,29 @@ impl Users {
         true
     }
 
-    /// Reports the intervals that are over at `now`.
+    /// Reports the intervals that are over at `now`. The collector always has room but for when it
+    /// is kept from running for seconds; waiting for it then loses no figure.
     #[inline]
     fn report_intervals(&mut self, now: u64) {
-        if let State::Running { run, .. } = &mut self.state
-            && let Some(recorder) = run.recorder()
-        {
-            self.reporter.report_intervals(recorder, now);
+        let State::Running { run, .. } = &mut self.state else {
+            return;
+        };
+        while let Some(interval) = run.poll_interval(now, || self.spares.take()) {
+            // Without a collector the engine is being closed.
+            let _ = self.reports.send(Report::Interval(interval));
         }
     }
 
     fn finish(&mut self, now: u64) {
         if let State::Running { run, .. } = std::mem::replace(&mut self.state, State::Done) {
             let (totals, last) = run.finish(now);
-            self.reporter.finish(last, totals.into());
+            for report in last
+                .map(Report::Interval)
+                .into_iter()
+                .chain([Report::Done(totals.into())])
+            {
+                let _ = self.reports.send(report);
+            }
         }
     }
 
@@ -218,7 +268,9 @@ impl Workload for Users {
         };
         run.expire(now);
         if let Some(second) = run.poll_second(now) {
-            gauges.publish_second(&second);
+            publish(&gauges.second_count, second.count);
+            publish(&gauges.second_sum, second.sum);
+            publish(&gauges.second_max, second.max);
         }
         if !run.is_in_sweep() {
             self.churn.poll_turns(now, &mut self.conns);

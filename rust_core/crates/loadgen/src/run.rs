@@ -8,6 +8,7 @@
 //! anything else begins. Numbers go on after it, so that its late replies are known for what they
 //! are; times begin anew.
 
+use hdrhistogram::Histogram;
 use protocol::nats::Headers;
 
 use crate::config::{Arrivals, RequestorConfig};
@@ -15,13 +16,14 @@ use crate::crew::share;
 use crate::inflight::{Inflight, Verdict};
 use crate::link::Message;
 use crate::payload::{self, Stream};
-use crate::recorder::{Interval, Recorder, SECOND_NS, Second, Summary};
+use crate::recorder::{Interval, Recorder, Summary};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use crate::subject::parse_provider;
 
 use std::time::Duration;
 
+const SECOND_NS: u64 = 1_000_000_000;
 /// Bits of an id below those that name the thread.
 const SEQ_BITS: u32 = 48;
 const NO_RESPONDERS: u16 = 503;
@@ -57,6 +59,22 @@ impl Counts {
     }
 }
 
+/// The replies of the current second, for whoever watches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Second {
+    pub(crate) count: u64,
+    pub(crate) sum: u64,
+    pub(crate) max: u64,
+    end: u64,
+}
+
+const FIRST_SECOND: Second = Second {
+    count: 0,
+    sum: 0,
+    max: 0,
+    end: SECOND_NS,
+};
+
 /// What became of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sweep {
@@ -90,10 +108,7 @@ pub(crate) struct Run {
     /// What follows the sweep, until it does.
     rest: Option<Schedule>,
     inflight: Inflight,
-    /// From when a request was due until its reply came.
     recorder: Recorder,
-    /// From when it was sent.
-    service: Summary,
     has_sweep: bool,
     sweep: Sweep,
     warmup: Counts,
@@ -140,7 +155,6 @@ impl Run {
             rest: None,
             inflight,
             recorder: Recorder::new(nanoseconds(begin)),
-            service: Summary::new(),
             has_sweep: config.sweep,
             sweep: Sweep::default(),
             warmup: Counts::default(),
@@ -151,7 +165,7 @@ impl Run {
             measured_from: nanoseconds(begin),
             max_send_lag: 0,
             last_sent: 0,
-            second: Second::until(SECOND_NS),
+            second: FIRST_SECOND,
             reply_bytes: config.reply_bytes,
             thread: u64::from(thread),
         };
@@ -201,7 +215,7 @@ impl Run {
         self.first_warmup = self.inflight.next();
         self.measured_from = self.recorder.begin();
         self.last_sent = 0;
-        self.second = Second::until(SECOND_NS);
+        self.second = FIRST_SECOND;
         true
     }
 
@@ -281,12 +295,13 @@ impl Run {
                     return;
                 }
                 counts.received += 1;
-                let latency = now.saturating_sub(planned);
-                self.second.record(latency);
                 if planned >= self.measured_from {
-                    self.recorder.record(latency);
-                    self.service.record(now.saturating_sub(sent));
+                    self.recorder.record(planned, sent, now);
                 }
+                let latency = now.saturating_sub(planned);
+                self.second.count += 1;
+                self.second.sum += latency;
+                self.second.max = self.second.max.max(latency);
             }
             Verdict::Duplicate => self.counts(seq).duplicates += 1,
             Verdict::Late => self.counts(seq).late += 1,
@@ -329,16 +344,33 @@ impl Run {
         self.inflight.is_awaited(user)
     }
 
-    /// What records the measured phase, second by second; absent in the sweep.
+    /// See [`Recorder::poll_interval`].
     #[inline]
-    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
-        (!self.is_in_sweep()).then_some(&mut self.recorder)
+    pub(crate) fn poll_interval(
+        &mut self,
+        now: u64,
+        spare: impl FnOnce() -> Histogram<u64>,
+    ) -> Option<Interval> {
+        if self.is_in_sweep() {
+            return None;
+        }
+        self.recorder.poll_interval(now, spare)
     }
 
     /// The replies of the second that is over at `now`.
     #[inline]
     pub(crate) fn poll_second(&mut self, now: u64) -> Option<Second> {
-        self.second.poll(now)
+        if now < self.second.end {
+            return None;
+        }
+        let end = now - now % SECOND_NS + SECOND_NS;
+        Some(std::mem::replace(
+            &mut self.second,
+            Second {
+                end,
+                ..Second::default()
+            },
+        ))
     }
 
     /// Sends nothing from `now` on.
@@ -369,7 +401,7 @@ impl Run {
         [due, end, interval, self.inflight.expires_at()]
             .into_iter()
             .flatten()
-            .fold(self.second.end(), u64::min)
+            .fold(self.second.end, u64::min)
     }
 
     /// Whether there are requests to come at `now`.
@@ -396,7 +428,7 @@ impl Run {
         let end = self.schedule.end().max(self.last_sent);
         // A run that was stopped in its sweep measured nothing.
         let duration = end.saturating_sub(self.measured_from);
-        let (latency, last) = self.recorder.finish(now);
+        let (latency, service, last) = self.recorder.finish(now);
         let totals = Totals {
             sweep: self.has_sweep.then_some(self.sweep),
             warmup: self.warmup,
@@ -405,7 +437,7 @@ impl Run {
             max_send_lag: self.max_send_lag,
             duration,
             latency,
-            service: self.service,
+            service,
         };
         (totals, last)
     }

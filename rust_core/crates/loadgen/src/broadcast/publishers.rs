@@ -1,6 +1,7 @@
 //! The publishers of an engine, all on one thread, and the schedule that every process follows.
 
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 
 use protocol::nats::encode::{encode_pub, msg_len};
 use reactor::{Conn, ConnId, Io};
@@ -8,15 +9,15 @@ use reactor::{Conn, ConnId, Io};
 use super::audience::Audience;
 use super::config::BroadcasterConfig;
 use super::message::Stamp;
-use super::report::{Published, Totals};
+use super::receipts::Receipts;
+use super::report::{Published, Report};
 use super::window::Board;
 use super::workload::{Role, wake_at};
 use crate::client::{Client, Loss, Mail};
 use crate::clock::monotonic_ns;
-use crate::intervals::Reporter;
-use crate::recorder::Recorder;
+use crate::requestor::{PACING_NS, SENDS_PER_TURN, Spares};
 use crate::rng::Rng;
-use crate::schedule::{PACING_NS, SENDS_PER_TURN, Schedule};
+use crate::schedule::Schedule;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 
@@ -35,12 +36,13 @@ pub(crate) struct Publishers {
     outstanding: u64,
     warmup_ns: u64,
     timeout_ns: u64,
-    /// The start, and what counts by the second what is sent from then to the end.
-    running: Option<(u64, Recorder)>,
+    /// The start, and what is counted by the second from then to the end.
+    running: Option<(u64, Receipts)>,
     last_sent: u64,
     max_send_lag: u64,
     misrouted: u64,
-    reporter: Reporter<Totals>,
+    reports: SyncSender<Report>,
+    spares: Spares,
 }
 
 impl Publishers {
@@ -48,7 +50,8 @@ impl Publishers {
     pub(crate) fn new(
         config: &BroadcasterConfig,
         board: Arc<Board>,
-        reporter: Reporter<Totals>,
+        reports: SyncSender<Report>,
+        spares: Spares,
     ) -> Self {
         Self {
             board,
@@ -64,7 +67,8 @@ impl Publishers {
             last_sent: 0,
             max_send_lag: 0,
             misrouted: 0,
-            reporter,
+            reports,
+            spares,
         }
     }
 
@@ -97,7 +101,7 @@ impl Publishers {
         if let Some(start) = self.board.start.get().copied() {
             let measured_from = start + self.warmup_ns;
             self.board.window().measure_from(measured_from);
-            self.running = Some((start, Recorder::new(measured_from)));
+            self.running = Some((start, Receipts::new(measured_from)));
         }
     }
 
@@ -109,11 +113,13 @@ impl Publishers {
 
     pub(crate) fn poll_turn(&mut self, io: &mut Io<Client<Role>>, keys: &mut Rng, gauges: &Gauges) {
         let now = monotonic_ns();
-        let Some((start, recorder)) = &mut self.running else {
+        let Some((start, receipts)) = &mut self.running else {
             return;
         };
         let start = *start;
-        self.reporter.report_intervals(recorder, now);
+        while let Some(interval) = receipts.poll_interval(now, || self.spares.take()) {
+            let _ = self.reports.send(Report::Interval(interval));
+        }
         if now < start {
             return wake_at(io, now, start);
         }
@@ -195,9 +201,9 @@ impl Publishers {
         }
         window.count_sent(planned);
         if window.is_measured(planned)
-            && let Some((_, recorder)) = &mut self.running
+            && let Some((_, receipts)) = &mut self.running
         {
-            recorder.record_sent();
+            receipts.record_sent();
             self.max_send_lag = self.max_send_lag.max(now - planned);
         }
         let Some(conn) = io.writer(id) else {
@@ -218,7 +224,7 @@ impl Publishers {
 
     /// Tells every thread that nothing is to be waited for any more.
     fn finish(&mut self, io: &mut Io<Client<Role>>, now: u64) {
-        let Some((start, recorder)) = self.running.take() else {
+        let Some((start, receipts)) = self.running.take() else {
             return;
         };
         self.board.end();
@@ -231,7 +237,9 @@ impl Publishers {
             misrouted: self.misrouted,
             duration: end.saturating_sub(start + self.warmup_ns),
         };
-        let (_, last) = recorder.finish(now);
-        self.reporter.finish(last, Totals::Published(published));
+        let last = receipts.finish(now).1.map(Report::Interval);
+        for report in last.into_iter().chain([Report::Published(published)]) {
+            let _ = self.reports.send(report);
+        }
     }
 }

@@ -1,19 +1,25 @@
 //! What the threads of a broadcaster report, and the result that it is put together to.
 
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+
 use serde::Serialize;
 
-use super::window::{Row, Tally, Window};
-use crate::intervals::IntervalRow;
-use crate::recorder::Summary;
+use super::window::{Board, Row, Tally, Window};
+use crate::intervals::{IntervalRow, Intervals};
+use crate::recorder::{Interval, Summary};
 use crate::report::{Moments, NS_PER_S, encode};
+use crate::requestor::Spares;
 use crate::shared::Shared;
 
-/// What a thread has measured when it ends.
+/// What a thread reports to the collector.
 #[derive(Debug)]
-pub(crate) enum Totals {
-    /// The publishing one.
+pub(crate) enum Report {
+    /// A second of the measured phase is over.
+    Interval(Interval),
+    /// The publishing thread has ended.
     Published(Published),
-    /// One with users.
+    /// A thread with users has ended.
     Received(Box<Received>),
 }
 
@@ -38,18 +44,6 @@ pub(crate) struct Received {
     pub(crate) latency: Summary,
 }
 
-impl Received {
-    fn add(&mut self, other: &Self) {
-        let (flaws, more) = (&mut self.flaws, &other.flaws);
-        flaws.missing += more.missing;
-        flaws.duplicates += more.duplicates;
-        flaws.corrupt += more.corrupt;
-        flaws.misrouted += more.misrouted;
-        self.warmup += other.warmup;
-        self.latency.add(&other.latency);
-    }
-}
-
 /// What should not be; from the start to the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Flaws {
@@ -63,80 +57,102 @@ pub(crate) struct Flaws {
     pub(crate) misrouted: u64,
 }
 
-/// What all threads have measured.
-pub(crate) struct Sum {
+/// Puts the result together.
+pub(crate) struct Collector {
+    threads: u32,
+    intervals: Intervals,
     published: Published,
-    received: Received,
+    flaws: Flaws,
+    warmup: u64,
+    latency: Summary,
+    done: u32,
 }
 
-impl Sum {
-    /// Of nothing yet.
-    pub(crate) fn new() -> Self {
+impl Collector {
+    /// For `threads` threads, the publishing one included.
+    pub(crate) fn new(threads: u32, spares: Spares) -> Self {
         Self {
+            threads,
+            intervals: Intervals::new(threads, spares),
             published: Published::default(),
-            received: Received {
-                flaws: Flaws::default(),
-                warmup: 0,
-                latency: Summary::new(),
-            },
+            flaws: Flaws::default(),
+            warmup: 0,
+            latency: Summary::new(),
+            done: 0,
         }
     }
 
-    pub(crate) fn add(&mut self, totals: Totals) {
-        match totals {
-            Totals::Published(published) => self.published = published,
-            Totals::Received(received) => self.received.add(&received),
-        }
-    }
-
-    /// The result as JSON.
-    pub(crate) fn encode_result(
-        &self,
-        window: &Window,
-        intervals: &[IntervalRow],
+    /// Reads reports until every thread has ended; `result` is set once every thread is done.
+    pub(crate) fn run(
+        mut self,
+        reports: &Receiver<Report>,
         shared: &Shared,
-    ) -> String {
-        let Self {
-            published,
-            received:
-                Received {
-                    flaws,
-                    warmup,
-                    latency,
-                },
-        } = self;
+        board: &Arc<Board>,
+        result: &OnceLock<String>,
+    ) {
+        while let Ok(report) = reports.recv() {
+            match report {
+                Report::Interval(interval) => {
+                    self.intervals.add(interval);
+                    continue;
+                }
+                Report::Published(published) => self.published = published,
+                Report::Received(received) => self.add(&received),
+            }
+            self.done += 1;
+            if self.done == self.threads {
+                self.intervals.close();
+                let mut window = board.window();
+                window.retire(u64::MAX);
+                result.get_or_init(|| self.encode_result(shared, &window));
+            }
+        }
+    }
+
+    fn add(&mut self, received: &Received) {
+        let (flaws, more) = (&mut self.flaws, &received.flaws);
+        flaws.missing += more.missing;
+        flaws.duplicates += more.duplicates;
+        flaws.corrupt += more.corrupt;
+        flaws.misrouted += more.misrouted;
+        self.warmup += received.warmup;
+        self.latency.add(&received.latency);
+    }
+
+    fn encode_result(&self, shared: &Shared, window: &Window) -> String {
+        let connected = shared.connected().map(|at| at.duration_since(shared.began));
         let Tally {
             sent,
             errors,
             expected,
         } = window.measured;
         encode(&BroadcasterResult {
-            connect_s: shared.connect_s(),
+            connect_s: connected.unwrap_or_default().as_secs_f64(),
             connections: shared.ready(),
             connect_failures: shared.total(|gauges| &gauges.connect_failures),
-            duration_s: published.duration as f64 / NS_PER_S,
+            duration_s: self.published.duration as f64 / NS_PER_S,
             sent,
             errors,
             expected,
-            received: latency.count,
+            received: self.latency.count,
             incomplete: window.incomplete,
-            missing: flaws.missing,
-            duplicates: flaws.duplicates,
-            corrupt: flaws.corrupt,
-            misrouted: flaws.misrouted + published.misrouted,
+            missing: self.flaws.missing,
+            duplicates: self.flaws.duplicates,
+            corrupt: self.flaws.corrupt,
+            misrouted: self.flaws.misrouted + self.published.misrouted,
             disconnected: shared.total(|gauges| &gauges.disconnected),
             server_errors: shared.total(|gauges| &gauges.server_errors),
             first_server_error: shared.server_error(),
-            max_send_lag_ns: published.max_send_lag,
+            max_send_lag_ns: self.published.max_send_lag,
             warmup: Warmup {
                 sent: window.warmup.sent,
                 errors: window.warmup.errors,
                 expected: window.warmup.expected,
-                received: *warmup,
+                received: self.warmup,
             },
-            latency: Moments::from(latency),
+            latency: Moments::from(&self.latency),
             spread: Moments::from(&window.spread),
-            intervals,
+            intervals: self.intervals.rows(),
             messages: window.rows.as_deref(),
         })
     }
