@@ -19,6 +19,7 @@ from measure import (
     say,
     table,
 )
+from suites_http import gateway, http, transports
 
 SUSTAINED_P99_US = 100_000
 """A rate is sustained when replies come at that rate and 99 of 100 within this time."""
@@ -323,4 +324,7 @@ SUITES = {
     "fanout": fanout,
     "idle": idle,
     "million": million,
+    "http": http,
+    "gateway": gateway,
+    "transports": transports,
 }
