@@ -129,7 +129,7 @@ def _throughput(result: Result) -> Iterator[_Measure]:
     yield _Measure(
         "concurrent connections", achieved.connections, reference.connections, per_thread="divided"
     )
-    if result.scenario["workload"] == "http-byte":
+    if result.scenario.get("workload") == "http-byte":
         yield _Measure("requests/s", achieved.rate, reference.rate, per_thread="divided")
         return
     is_each_ones = result.broadcast is None  # which makes subjects grow with the connections
@@ -213,7 +213,7 @@ def _wire(result: Result) -> Iterator[_Measure]:
         return
     for name, value in (("payload", wire.payload), ("on the wire", wire.total), ("HTTP heads", wire.heads)):
         if value:
-            yield _Measure(f"bytes/call, {name}", value, None, decimals=1, per_thread="same")
+            yield _Measure(f"bytes/call, {name}", value, None, decimals=1)
     yield _Measure("connections opened", result.achieved.connections_opened, None)
 
 
