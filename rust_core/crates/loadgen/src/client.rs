@@ -208,6 +208,10 @@ impl<W: Workload> Client<W> {
     fn give_up(&mut self, io: &mut Io<Self>, id: ConnId, error: LinkError) {
         let Some(conn) = io.conn_mut(id) else { return };
         let (code, is_ready) = (error.close_code(), conn.session.link.is_ready());
+        if let LinkError::Http(_) = error {
+            self.server_errors += 1;
+            self.shared.note_server_error(|| error.to_string());
+        }
         conn.session.failure.get_or_insert(Box::new(error));
         if is_ready {
             self.close(io, id, code);

@@ -168,6 +168,22 @@ fn wrong_bodies_are_corrupt() {
 }
 
 #[test]
+fn what_is_no_answer_is_said() {
+    let faults = Faults {
+        unframed_every: 20,
+        ..Faults::default()
+    };
+    let (result, _) = fetch("rest", faults, r#","calls":100,"duration_s":30"#);
+    assert_clean(&result, &["errors", "disconnected", "server_errors"]);
+    let ended = ["received", "errors", "disconnected", "server_errors"];
+    assert_eq!(ended.map(|key| count(&result, key)), [95, 5, 5, 5]);
+    assert_eq!(
+        result["first_server_error"],
+        "HTTP: an answer without a length"
+    );
+}
+
+#[test]
 fn a_connection_that_ends_under_a_request_is_lost_and_established_again() {
     for transport in ["rest", "rest-new"] {
         let faults = Faults {

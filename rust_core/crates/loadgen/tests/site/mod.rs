@@ -35,6 +35,8 @@ pub(crate) struct Faults {
     pub(crate) end_every: u64,
     /// After the answer the connection is closed without a word.
     pub(crate) leave_every: u64,
+    /// The answer's body has no length and ends with the connection.
+    pub(crate) unframed_every: u64,
     /// A byte of the answer's body is changed.
     pub(crate) corrupt_every: u64,
     /// Answers are written byte by byte.
@@ -191,6 +193,10 @@ impl State {
         }
         if is_every(faults.ignore_every) {
             return Ok(true);
+        }
+        if is_every(faults.unframed_every) {
+            stream.write_all(b"HTTP/1.1 200 OK\r\n\r\na")?;
+            return Ok(false);
         }
         let (mut status, mut content) = match (&self.content, client) {
             (Content::Page(page), _) => {
