@@ -58,7 +58,7 @@ def _rows(runs: Sequence[TransportRun]) -> Iterator[tuple[str, list[str]]]:
     yield "response heads, bytes/call", texts(wire("head_in"), 1)
     yield "server CPU, us/call", texts(lambda run: run.server_cpu_us_per_call, 1)
     yield "client CPU, us/call", texts(lambda run: run.client_cpu_us_per_call, 1)
-    yield "connections opened", texts(lambda run: run.connections_opened)
+    yield "connections opened, warm-up included", texts(lambda run: run.connections_opened)
     yield "errors, timeouts", texts(lambda run: run.errors + run.timed_out)
 
 
