@@ -20,6 +20,7 @@ from measure import (
     say,
     table,
 )
+from suites_http import gateway, http, transports
 
 SUSTAINED_P99_US = 100_000
 """A rate is sustained when replies come at that rate and 99 of 100 within this time."""
@@ -454,4 +455,7 @@ SUITES = {
     "idle": idle,
     "million": million,
     "everybody": everybody,
+    "http": http,
+    "gateway": gateway,
+    "transports": transports,
 }

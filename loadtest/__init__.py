@@ -4,13 +4,22 @@ The public API is what notebooks use: `load_scenario`, `read_result` and the typ
 """
 
 from loadtest.results import Latency, Result, read_result
-from loadtest.scenario import BroadcastScenario, Scenario, load_scenario, shipped_scenarios
+from loadtest.scenario import (
+    BroadcastScenario,
+    FetchScenario,
+    Scenario,
+    TransportsScenario,
+    load_scenario,
+    shipped_scenarios,
+)
 
 __all__ = [
     "BroadcastScenario",
+    "FetchScenario",
     "Latency",
     "Result",
     "Scenario",
+    "TransportsScenario",
     "load_scenario",
     "read_result",
     "shipped_scenarios",

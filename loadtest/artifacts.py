@@ -11,6 +11,7 @@ from loadtest.errors import RunError, ScenarioError
 from loadtest.histogram import Histogram, LoggedInterval, write_hgrm, write_hlog
 from loadtest.report import write_report
 from loadtest.results import Result, read_result, write_result
+from loadtest.transports import to_markdown
 
 _NS_PER_US = 1000
 _LATENCY_TAG = "latency"
@@ -47,15 +48,16 @@ def write_folder(result: Result, logged: Sequence[LoggedInterval], folder: Path)
         write_result(result, folder)
         environment = msgspec.json.format(msgspec.json.encode(result.environment), indent=2)
         (folder / "environment.json").write_bytes(environment + b"\n")
-        with (folder / "latency.hlog").open("w", encoding="ascii") as file:
-            write_hlog(file, _LATENCY_TAG, datetime.fromisoformat(result.started), logged)
+        if result.transports is None:
+            with (folder / "latency.hlog").open("w", encoding="ascii") as file:
+                write_hlog(file, _LATENCY_TAG, datetime.fromisoformat(result.started), logged)
         _write_rendered(result, folder)
     except OSError as error:
         raise RunError(f"result folder {folder}: {error.strerror}") from error
 
 
 def render_again(folder: Path) -> Result:
-    """Writes report.html and latency.hgrm of an existing result folder anew."""
+    """Writes the report and latency.hgrm of an existing result folder anew."""
     result = read_result(folder)
     try:
         _write_rendered(result, folder)
@@ -75,4 +77,6 @@ def _write_rendered(result: Result, folder: Path) -> None:
                 stddev_ns=latency.stddev * _NS_PER_US,
                 max_ns=round(latency.max * _NS_PER_US),
             )
+    if result.transports is not None:
+        (folder / "report.md").write_text(to_markdown(result), encoding="utf-8")
     write_report(result, folder)

@@ -88,13 +88,14 @@ def percentile_chart(
             )
         percentiles = ((2.0, reference.p50_us), (20.0, reference.p95_us), (100.0, reference.p99_us))
         published = [(x, us / 1000) for x, us in percentiles if us is not None]
-        axes.plot(
-            [x for x, _ in published],
-            [ms for _, ms in published],
-            "o",
-            color=_THIRD,
-            label=reference.name,
-        )
+        if published:
+            axes.plot(
+                [x for x, _ in published],
+                [ms for _, ms in published],
+                "o",
+                color=_THIRD,
+                label=reference.name,
+            )
         axes.set_xscale("log")
         axes.set_yscale("log")
         ticks = [(x, label) for x, label in _NINES if x <= max(100.0, latency.count)]

@@ -9,9 +9,12 @@ from loadtest.child import parse_cpus
 from loadtest.collect import build_result
 from loadtest.console import Console
 from loadtest.errors import RunError
+from loadtest.histogram import LoggedInterval
 from loadtest.interrupts import Interrupts
+from loadtest.results import Result
 from loadtest.run import Options, require_limits, run_scenario
-from loadtest.scenario import load_scenario, shipped_scenarios, with_transport
+from loadtest.scenario import Plan, TransportsScenario, load_scenario, shipped_scenarios, with_transport
+from loadtest.series import build_comparison, run_transports
 from loadtest.target import parse_target
 from loadtest.thresholds import parse_thresholds
 from subjectbus import UsageError
@@ -33,7 +36,7 @@ def loadtest() -> None:
     "--target",
     "target_url",
     metavar="URL",
-    help="A running server: nats://H:P or ws://H:P/. Else an own broker.",
+    help="A running server: nats://H:P, ws://H:P/ or http://H:P/. Else an own broker.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Result folder. Else results/SCENARIO-TIME."
@@ -75,24 +78,36 @@ def run(
         broker_cpus=parse_cpus(broker_cpus) if broker_cpus is not None else None,
         load_cpus=parse_cpus(load_cpus) if load_cpus is not None else None,
     )
-    require_limits(plan)
+    for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
+        require_limits(part)
     folder = out or artifacts.default_folder(plan.name)
     artifacts.create_folder(folder)
     console = Console(plan, quiet=quiet)
     with Interrupts() as interrupts:
         try:
-            with console:
-                collected = run_scenario(plan, options, console, interrupts)
+            result, logged = _execute(plan, options, console, interrupts)
         except UsageError:
             artifacts.discard_empty(folder)
             raise
-        console.announce("writing results")
-        result, logged = build_result(collected)
         artifacts.write_folder(result, logged, folder)
     console.conclude(result, folder)
     if result.error:
         raise RunError(result.error)
     return 0 if result.holds else 1
+
+
+def _execute(
+    plan: Plan, options: Options, console: Console, interrupts: Interrupts
+) -> tuple[Result, list[LoggedInterval]]:
+    """The result, with `interrupts` held, and what its histogram log is made of."""
+    if isinstance(plan, TransportsScenario):
+        finished = run_transports(plan, options, console.of_part, interrupts)
+        console.announce("writing results")
+        return build_comparison(plan, finished), []
+    with console:
+        collected = run_scenario(plan, options, console, interrupts)
+    console.announce("writing results")
+    return build_result(collected)
 
 
 @loadtest.command()

@@ -5,15 +5,14 @@ deviation and percentile is computed once, from the total.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from loadtest import broadcast
+from loadtest.collected import Collected
+from loadtest.conservation import add_sweeps, before_measuring, conserve
 from loadtest.histogram import Histogram, LoggedInterval
 from loadtest.messages import (
     BroadcasterResult,
@@ -22,71 +21,31 @@ from loadtest.messages import (
     Progress,
     ProviderResult,
     RequestorResult,
-    SweepCounts,
-    WarmupCounts,
 )
-from loadtest.reference import PUBLISHED_2016, PUBLISHED_2025
+from loadtest.reference import PUBLISHED_2014_BYTE, PUBLISHED_2016, PUBLISHED_2025, Reference
 from loadtest.results import (
     Achieved,
     BroadcastFigures,
-    Check,
-    Conservation,
     Histograms,
     Interval,
     Latency,
-    Load,
     Requested,
     Result,
-    Sample,
-    Server,
-    Sweep,
+    Wire,
 )
-from loadtest.scenario import AnyScenario, BroadcastScenario, Scenario
-from loadtest.soak import Look, build_soak
+from loadtest.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, is_http
+from loadtest.soak import build_soak
 from loadtest.thresholds import parse_thresholds
 
 _PERCENTILES = {"p50": "50", "p90": "90", "p95": "95", "p99": "99", "p99_9": "99.9", "p99_99": "99.99"}
-_CHURN_SHARE = 0.9  # where too many are away at once, turns wait
 _MESSAGES_PER_REQUEST = 4  # request in, request out, reply in, reply out
+_MESSAGES_PER_FETCH = 2
+_REFERENCES: dict[type[AnyScenario], Reference] = {
+    Scenario: PUBLISHED_2016,
+    BroadcastScenario: PUBLISHED_2025,
+    FetchScenario: PUBLISHED_2014_BYTE,
+}
 _NS_PER_US = 1000
-
-
-@dataclass(kw_only=True)
-class Collected:
-    """Everything that a run has gathered so far; a run that failed has less."""
-
-    scenario: AnyScenario
-    target: str | None
-    environment: dict[str, Any]
-    started: datetime = field(default_factory=lambda: datetime.now(UTC))
-    error: str | None = None
-    requestors: list[RequestorResult] = field(default_factory=list)
-    provider: ProviderResult | None = None
-    broadcasters: list[BroadcasterResult] = field(default_factory=list)
-    last_progress: list[Progress] = field(default_factory=list)
-    """Of the requestors or broadcasters whose results never came."""
-    server: Server = field(default_factory=Server)
-    load: Load = field(default_factory=Load)
-    counters: Mapping[str, Any] | None = None
-    """The own broker's /varz after the drain."""
-    timeline: list[Sample] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)
-    """Of a soak."""
-
-    @property
-    def results(self) -> Sequence[RequestorResult] | Sequence[BroadcasterResult]:
-        """Of whoever measured."""
-        return self.requestors or self.broadcasters
-
-
-class _BrokerCounts(msgspec.Struct):
-    """The "conservation" object of /varz."""
-
-    published: int = 0
-    matched: int = 0
-    delivered: int = 0
-    dropped: dict[str, int] = {}
-    pending: int = 0
 
 
 def summarise(parts: Sequence[Moments]) -> tuple[Latency, str] | None:
@@ -201,219 +160,60 @@ def achieve(collected: Collected) -> Achieved:
         "churned",
         "reconnected",
         "reconnect_failures",
+        "connections_opened",
     )
+    is_fetch = isinstance(collected.scenario, FetchScenario)
+    subjects = connections
+    if is_http(collected.scenario):
+        # They come and go: at the end there may be none. Nobody but a provider has a subject.
+        connections = max([connections, *(sample.connections for sample in collected.timeline)])
+        subjects = providers
     return Achieved(
         connections=connections,
-        subjects=connections,
+        subjects=subjects,
         rate=rate,
-        messages_per_s=rate * _MESSAGES_PER_REQUEST,
+        messages_per_s=rate * (_MESSAGES_PER_FETCH if is_fetch else _MESSAGES_PER_REQUEST),
         connect_s=max((result.connect_s for result in results), default=0.0),
         connect_failures=sum(part.connect_failures for part in opened),
         max_send_lag_us=max((result.max_send_lag_ns for result in results), default=0) / _NS_PER_US,
         server_errors=sum(talker.server_errors for talker in talkers),
         first_server_error=next((t.first_server_error for t in talkers if t.first_server_error), None),
+        statuses=add_statuses(result.statuses for result in results),
         **{name: sum(getattr(result, name) for result in results) for name in counts},
     )
 
 
-def conserve(collected: Collected) -> Conservation:
-    """Checks that nothing is unaccounted for: by the load's own counts, and by the own broker's."""
-    checks = [*_check_load(collected), *check_broker(collected)]
-    if collected.counters is not None:
-        counts = _BrokerCounts()
-        with suppress(msgspec.ValidationError):  # which a check says already
-            counts = _broker_counts(collected.counters)
-        return Conservation(
-            published=counts.published,
-            delivered=counts.delivered,
-            dropped=counts.dropped,
-            pending=counts.pending,
-            checks=checks,
-            holds=all(check.holds for check in checks),
-        )
-    published, delivered, dropped = _seen_by_load(collected)
-    return Conservation(
-        published=published,
-        delivered=delivered,
-        dropped=dropped,
-        pending=0,
-        checks=checks,
-        holds=all(check.holds for check in checks),
-    )
+def add_statuses(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Counts by status, added and in order."""
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(sorted(total.items()))
 
 
-def _check_load(collected: Collected) -> list[Check]:
-    """What the workers counted, and that all of them did."""
-    results, provider = collected.requestors, collected.provider
-    failed = Check(name="the run", detail=collected.error or "no result", holds=False)
-    if isinstance(collected.scenario, BroadcastScenario):
-        checks = broadcast.check_deliveries(collected.scenario, collected.broadcasters)
-        return [*checks, failed] if collected.error or not collected.broadcasters else checks
-    checks = [
-        _outcomes("measured requests", results),
-        _outcomes("warm-up requests", [r.warmup for r in results]),
-    ]
-    if collected.scenario.sweep:
-        checks.append(_sweep_outcome(collected))
-    if collected.scenario.churn_rate:
-        checks.append(_churn_outcome(collected.scenario, results))
-    if provider is not None:
-        checks.append(_answers(provider))
-    return [*checks, failed] if collected.error or not results or provider is None else checks
+def weigh_wire(scenario: Scenario | FetchScenario, results: Sequence[RequestorResult]) -> Wire | None:
+    """Bytes per call; None where no request was answered.
 
-
-def _seen_by_load(collected: Collected) -> tuple[int, int, dict[str, int]]:
-    """Messages that went in and came out, and those that did not."""
-    if isinstance(collected.scenario, BroadcastScenario):
-        casts = collected.broadcasters
-        return (
-            sum(result.sent + result.warmup.sent for result in casts),
-            sum(result.received + result.warmup.received for result in casts),
-            {"missing": sum(result.missing for result in casts)},
-        )
-    results, provider = collected.requestors, collected.provider
-    phases: list[RequestorResult | WarmupCounts | SweepCounts] = [*results, *_before_measuring(results)]
-    return (
-        sum(phase.sent for phase in phases) + (provider.sent if provider else 0),
-        sum(phase.received for phase in phases) + (provider.received if provider else 0),
-        {
-            "timed_out": sum(phase.timed_out for phase in phases),
-            "errors": sum(phase.errors for phase in phases),
-        },
-    )
-
-
-def _outcomes(name: str, counts: Sequence[RequestorResult] | Sequence[WarmupCounts]) -> Check:
-    """Each request got its reply, timed out or failed: one of the three, and only one."""
-    sent, received = sum(c.sent for c in counts), sum(c.received for c in counts)
-    timed_out, errors = sum(c.timed_out for c in counts), sum(c.errors for c in counts)
-    return Check(
-        name=name,
-        detail=f"sent {sent:,} = received {received:,} + timed out {timed_out:,} + errors {errors:,}",
-        holds=sent == received + timed_out + errors,
-    )
-
-
-def add_sweeps(results: Sequence[RequestorResult]) -> Sweep | None:
-    """The requestors' sweeps as one; None where there was none."""
-    sweeps = [result.sweep for result in results if result.sweep is not None]
-    if not sweeps:
+    Traffic is that of everything after the connect phase, so it is divided by all answers, those of sweep
+    and warm-up included. Requests that ended otherwise are weighed with them.
+    """
+    answered = sum(result.received for result in results)
+    calls = answered + sum(part.received for part in before_measuring(results))
+    if not calls:
         return None
-    return Sweep(
-        sent=sum(sweep.sent for sweep in sweeps),
-        received=sum(sweep.received for sweep in sweeps),
-        timed_out=sum(sweep.timed_out for sweep in sweeps),
-        errors=sum(sweep.errors for sweep in sweeps),
-        duration_s=max(sweep.duration_s for sweep in sweeps),
+
+    def per_call(name: str) -> float:
+        return float(sum(getattr(result.traffic, name) for result in results)) / calls
+
+    return Wire(
+        calls=calls,
+        payload_out=float(scenario.request_bytes) if isinstance(scenario, Scenario) else 0.0,
+        payload_in=float(scenario.reply_bytes),
+        out=per_call("wire_bytes_out"),
+        in_=per_call("wire_bytes_in"),
+        head_out=per_call("head_bytes_out"),
+        head_in=per_call("head_bytes_in"),
     )
-
-
-def _sweep_outcome(collected: Collected) -> Check:
-    """Each user made one request, and got its reply."""
-    users, sweep = collected.scenario.users, add_sweeps(collected.requestors)
-    if sweep is None:
-        return Check(name="sweep", detail="no result", holds=False)
-    lost = f", timed out {sweep.timed_out:,}, errors {sweep.errors:,}"
-    return Check(
-        name="sweep",
-        detail=f"users {users:,} = sent {sweep.sent:,} = received {sweep.received:,}{lost}",
-        holds=users == sweep.sent == sweep.received and not sweep.timed_out and not sweep.errors,
-    )
-
-
-def _churn_outcome(scenario: Scenario, results: Sequence[RequestorResult]) -> Check:
-    """Every connection that was closed came back, and about as many were as planned."""
-    planned = round(scenario.churn_rate * (scenario.warmup_s + scenario.duration_s))
-    closed, back = (sum(getattr(result, name) for result in results) for name in ("churned", "reconnected"))
-    failures = sum(result.reconnect_failures for result in results)
-    return Check(
-        name="churn",
-        detail=f"closed {closed:,} of {planned:,} planned = back {back:,}, failed attempts {failures:,}",
-        holds=closed == back and closed >= planned * _CHURN_SHARE - 1,
-    )
-
-
-def _before_measuring(results: Sequence[RequestorResult]) -> list[WarmupCounts | SweepCounts]:
-    """The counts of all sweeps and warm-ups."""
-    sweeps = [result.sweep for result in results if result.sweep is not None]
-    return [*sweeps, *(result.warmup for result in results)]
-
-
-def _answers(provider: ProviderResult) -> Check:
-    """Each request was answered, and nothing came that is no request to that provider."""
-    astray = {name: getattr(provider, name) for name in ("unanswerable", "misrouted", "corrupt")}
-    found = [f"{name} {count:,}" for name, count in astray.items() if count]
-    return Check(
-        name="providers",
-        detail=", ".join([f"received {provider.received:,} = sent {provider.sent:,}", *found]),
-        holds=provider.received == provider.sent and not found,
-    )
-
-
-def check_broker(collected: Collected) -> list[Check]:
-    """The own broker's rule after the drain, and its counts beside those of the load."""
-    if collected.counters is None:
-        return []
-    try:
-        counts = _broker_counts(collected.counters)
-    except msgspec.ValidationError as error:
-        return [Check(name="broker", detail=f"counters unreadable: {error}", holds=False)]
-    dropped = sum(counts.dropped.values())
-    # The broker computes what is pending from the other three, so the sum says nothing unless it is zero.
-    rule = Check(
-        name="broker",
-        detail=(
-            f"matched {counts.matched:,} = delivered {counts.delivered:,}"
-            f" + dropped {dropped:,} + pending {counts.pending:,}, pending = 0"
-        ),
-        holds=counts.matched == counts.delivered + dropped and counts.pending == 0,
-    )
-    return [rule, *_compare_with_load(collected, counts, dropped)]
-
-
-def _broker_counts(counters: Mapping[str, Any]) -> _BrokerCounts:
-    return msgspec.convert(counters.get("conservation"), _BrokerCounts)
-
-
-def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int) -> list[Check]:
-    """What the broker took in and gave out is what the load sent and received, where that is known."""
-    results, provider = collected.requestors, collected.provider
-    if collected.broadcasters and not collected.last_progress:
-        return broadcast.compare_with_broker(collected.broadcasters, msgspec.structs.asdict(counts))
-    if provider is None or not results or collected.last_progress:
-        return []
-    if provider.disconnected or any(result.disconnected for result in results):
-        # What a lost connection still held was sent by one side and never seen by the other, and requests
-        # without a connection count as sent, of the warm-up without saying how many they were.
-        return []
-    before = _before_measuring(results)
-    if any(part.timed_out for part in before) or any(r.timed_out != r.late for r in results):
-        # A request without any reply may still be under way, or its reply may have come after the end. Late
-        # replies of sweep and warm-up are not reported.
-        return []
-    sent = sum(result.sent for result in results) + sum(part.sent for part in before)
-    checks = [
-        Check(
-            name="broker took in",
-            detail=f"published {counts.published:,} = requests {sent:,} + replies {provider.sent:,}",
-            holds=counts.published == sent + provider.sent,
-        )
-    ]
-    if dropped or any(result.unmatched for result in results) or any(part.errors for part in before):
-        # A status of the broker's own that fits no request is unmatched as a foreign message is, and errors
-        # of sweep and warm-up are not told apart: neither says whether there was a delivery.
-        return checks
-    replies = sum(r.received + r.late + r.duplicates + r.corrupt for r in results)
-    replies += sum(part.received for part in before)
-    requests = provider.received + provider.unanswerable + provider.misrouted + provider.corrupt
-    checks.append(
-        Check(
-            name="broker gave out",
-            detail=f"delivered {counts.delivered:,} = requests {requests:,} + replies {replies:,}",
-            holds=counts.delivered == requests + replies,
-        )
-    )
-    return checks
 
 
 def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
@@ -423,7 +223,6 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
     service = summarise([result.service for result in collected.requestors])
     intervals, logged = merge_intervals(collected.results)
     achieved = achieve(collected)
-    is_broadcast = isinstance(scenario, BroadcastScenario)
     result = Result(
         scenario=msgspec.to_builtins(scenario),
         target=collected.target,
@@ -439,7 +238,7 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         load=collected.load,
         conservation=conserve(collected),
         thresholds=[],
-        reference=PUBLISHED_2025 if is_broadcast else PUBLISHED_2016,
+        reference=_REFERENCES[type(scenario)],
         environment=collected.environment,
         intervals=intervals,
         timeline=collected.timeline,
@@ -447,6 +246,7 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         if latency
         else None,
         broadcast=_figure_broadcast(collected, achieved),
+        wire=None if isinstance(scenario, BroadcastScenario) else weigh_wire(scenario, collected.requestors),
     )
     if scenario.soak is not None:
         soak = build_soak(scenario.soak, collected.looks, collected.results)
@@ -457,6 +257,8 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
 
 def _request(scenario: AnyScenario) -> Requested:
     connections, rate, subjects = scenario.connections, scenario.rate, scenario.connections
+    if is_http(scenario):
+        subjects = scenario.providers if isinstance(scenario, Scenario) else 0
     if isinstance(scenario, BroadcastScenario):
         subjects = scenario.subjects
         rate *= scenario.users / subjects

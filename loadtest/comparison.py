@@ -115,7 +115,7 @@ def compare(result: Result) -> list[Row]:
     """The rows, throughput first. Per core means per hardware thread of the server's machine."""
     cores = int(result.environment.get("cores", 0)) if sees_server(result) else 0
     measures = [*_throughput(result), *_latencies(result), *_spread(result), *_totals(result)]
-    measures += _resources(result)
+    measures += [*_resources(result), *_wire(result)]
     return [measure.row(cores, result.reference.cores) for measure in measures]
 
 
@@ -129,6 +129,9 @@ def _throughput(result: Result) -> Iterator[_Measure]:
     yield _Measure(
         "concurrent connections", achieved.connections, reference.connections, per_thread="divided"
     )
+    if result.scenario.get("workload") == "http-byte":
+        yield _Measure("requests/s", achieved.rate, reference.rate, per_thread="divided")
+        return
     is_each_ones = result.broadcast is None  # which makes subjects grow with the connections
     subjects_of_a_thread: Literal["divided", "none"] = "divided" if is_each_ones else "none"
     yield _Measure("subjects", achieved.subjects, reference.subjects, per_thread=subjects_of_a_thread)
@@ -136,7 +139,8 @@ def _throughput(result: Result) -> Iterator[_Measure]:
     if result.broadcast is None:
         yield _Measure("messages/s", achieved.messages_per_s, reference.messages_per_s, per_thread="divided")
     else:
-        published = reference.messages_per_s - reference.rate
+        both, delivered = reference.messages_per_s, reference.rate
+        published = both - delivered if both is not None and delivered is not None else None
         yield _Measure("messages published/s", result.broadcast.published_per_s, published)
 
 
@@ -200,6 +204,17 @@ def _resources(result: Result) -> Iterator[_Measure]:
             decimals=1,
             per_thread="divided",
         )
+
+
+def _wire(result: Result) -> Iterator[_Measure]:
+    """Bytes on the requestors' connections; nobody has published such figures."""
+    wire = result.wire
+    if wire is None:
+        return
+    for name, value in (("payload", wire.payload), ("on the wire", wire.total), ("HTTP heads", wire.heads)):
+        if value:
+            yield _Measure(f"bytes/call, {name}", value, None, decimals=1)
+    yield _Measure("connections opened", result.achieved.connections_opened, None)
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -19,7 +19,8 @@ from rich.table import Table
 from loadtest.comparison import compare, describe_trend, explain_latency, is_closed_loop
 from loadtest.messages import Progress
 from loadtest.results import Result, Sample
-from loadtest.scenario import AnyScenario, BroadcastScenario
+from loadtest.scenario import BroadcastScenario, Plan, Scenario, TransportsScenario
+from loadtest.transports import explain, findings, tables
 
 _PLAIN_WIDTH = 100
 _PACE_S = 10.0
@@ -70,16 +71,18 @@ class Console:
     A context manager: the bars are live inside it.
     """
 
-    def __init__(self, scenario: AnyScenario, *, quiet: bool, screen: Screen | None = None) -> None:
+    def __init__(self, scenario: Plan, *, quiet: bool, screen: Screen | None = None) -> None:
         self._terminal = screen or Screen(stderr=True, quiet=quiet)
         self._live = self._terminal.is_terminal
         if not self._live:
             self._terminal.width = max(self._terminal.width, _PLAIN_WIDTH)
+        calls = 0 if isinstance(scenario, BroadcastScenario) else scenario.calls
+        self._counts_calls = calls > 0
         self._totals = {
             "connecting": float(scenario.connections),
-            "sweep": float(scenario.users),
+            "sweep": 0.0 if isinstance(scenario, TransportsScenario) else float(scenario.users),
             "warmup": scenario.warmup_s,
-            "measuring": scenario.duration_s,
+            "measuring": float(calls or scenario.duration_s),
         }
         self._bars = Bars(
             TextColumn("{task.description:<10}"),
@@ -91,6 +94,7 @@ class Console:
         )
         self._tasks: dict[str, TaskID] = {}
         self._pace = _Pace()
+        self._quiet = quiet
         self._lost = "missing" if isinstance(scenario, BroadcastScenario) else "timed out"
 
     def show(self, sample: Sample, progress: Progress) -> None:
@@ -110,6 +114,8 @@ class Console:
         if name not in self._tasks:
             self._tasks[name] = self._bars.add_task(name, total=self._totals.get(name), figures="")
         counted = {"connecting": sample.connections, "sweep": sample.received}
+        if self._counts_calls:
+            counted["measuring"] = sample.received
         done = float(counted.get(name, progress.elapsed_s))
         self._bars.update(self._tasks[name], completed=done, figures=figures, refresh=True)
 
@@ -123,25 +129,21 @@ class Console:
             figures += [f"{rate:,.0f}/s", f"ETA {left_s:,.0f} s"]
         return "  ".join([*figures, *_server_cpu(sample)])
 
+    def of_part(self, scenario: Scenario) -> "Console":
+        """The console of one of several runs, announced by its name."""
+        self.announce(scenario.name)
+        return Console(scenario, quiet=self._quiet)
+
     def announce(self, text: str) -> None:
         """What is done now."""
         self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def conclude(self, result: Result, folder: Path) -> None:
-        """The table beside the reference, the verdicts, and where everything is."""
-        table = Table(
-            box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=f"scenario {result.scenario['name']}"
-        )
-        table.add_column("measure", no_wrap=True)
-        table.add_column("this run", justify="right")
-        table.add_column(result.reference.name, justify="right")
-        table.add_column("this run, per thread", justify="right")
-        table.add_column("2016, per thread", justify="right")
-        for row in compare(result):
-            table.add_row(row.measure, row.run, row.reference, row.run_per_core, row.reference_per_core)
-        self._terminal.print(table)
-        if is_closed_loop(result):
-            self._terminal.print(explain_latency(result), highlight=False, markup=False, soft_wrap=True)
+        """The tables, beside the reference where there is one, the verdicts, and where everything is."""
+        if result.transports is None:
+            self._show_comparison(result)
+        else:
+            self._show_transports(result)
         achieved = result.achieved
         if achieved.server_errors:
             text = f"errors from the server: {achieved.server_errors:,}, first: {achieved.first_server_error}"
@@ -156,6 +158,32 @@ class Console:
         if result.soak and result.soak.note:
             self._verdict("soak", result.soak.note, holds=False)
         self._terminal.print(f"result folder: {folder}", highlight=False, soft_wrap=True, markup=False)
+
+    def _show_transports(self, result: Result) -> None:
+        for title, columns, rows in tables(result.transports or []):
+            table = Table(box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=title)
+            for number, column in enumerate(columns):
+                table.add_column(column, no_wrap=not number, justify="right" if number else "left")
+            for row in rows:
+                table.add_row(*row)
+            self._terminal.print(table)
+        for text in [*findings(result.transports or []), explain(result)]:
+            self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _show_comparison(self, result: Result) -> None:
+        table = Table(
+            box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=f"scenario {result.scenario['name']}"
+        )
+        table.add_column("measure", no_wrap=True)
+        table.add_column("this run", justify="right")
+        table.add_column(result.reference.name, justify="right")
+        table.add_column("this run, per thread", justify="right")
+        table.add_column(f"{result.reference.label}, per thread", justify="right")
+        for row in compare(result):
+            table.add_row(row.measure, row.run, row.reference, row.run_per_core, row.reference_per_core)
+        self._terminal.print(table)
+        if is_closed_loop(result):
+            self._terminal.print(explain_latency(result), highlight=False, markup=False, soft_wrap=True)
 
     def _verdict(self, kind: str, text: str, *, holds: bool) -> None:
         style = "green" if holds else "bold red"

@@ -26,6 +26,10 @@ class Interrupts:
         """From now on none raises."""
         self._held = True
 
+    def release(self) -> None:
+        """From now on the first one raises again."""
+        self._held = False
+
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1
         if self.count == 1 and not self._held:

@@ -17,7 +17,7 @@ Phase = Literal[
 class RequestorConfig(Struct, frozen=True, kw_only=True):
     """One requestor process: its share of the users and of the load. Sizes in bytes, times in seconds."""
 
-    transport: Literal["ws", "tcp"]
+    transport: Literal["ws", "tcp", "rest", "rest-new"]
     address: str
     host: str
     path: str
@@ -26,6 +26,9 @@ class RequestorConfig(Struct, frozen=True, kw_only=True):
     providers: int
     rate: float
     outstanding: int
+    calls: int = 0
+    fetch: bool = False
+    """GET `path` rather than ask providers."""
     sweep: bool
     warmup_s: float
     duration_s: float
@@ -141,6 +144,16 @@ class SweepCounts(Struct, frozen=True, kw_only=True):
     duration_s: float
 
 
+class Traffic(Struct, frozen=True, kw_only=True):
+    """Bytes of a requestor's connections from the start to the end of the drain, TCP and IP not included."""
+
+    wire_bytes_in: int = 0
+    wire_bytes_out: int = 0
+    head_bytes_in: int = 0
+    """Of these, heads of HTTP."""
+    head_bytes_out: int = 0
+
+
 class RequestorResult(Struct, frozen=True, kw_only=True):
     """Everything that one requestor measured; counts are of the measured phase unless they say otherwise."""
 
@@ -165,8 +178,13 @@ class RequestorResult(Struct, frozen=True, kw_only=True):
     reconnect_failures: int = 0
     """Attempts at that which failed, each followed by another one."""
     server_errors: int = 0
-    """`-ERR` received, whenever that was."""
+    """`-ERR` received, or answers of HTTP that are errors, whenever that was."""
     first_server_error: str | None = None
+    statuses: dict[str, int] = {}
+    """Answers of HTTP to measured requests that are errors, by status."""
+    connections_opened: int = 0
+    """Connections established, whenever that was."""
+    traffic: Traffic = Traffic()
     max_send_lag_ns: int = 0
     """How long after its planned time a request was sent at worst."""
     sweep: SweepCounts | None = None

@@ -18,6 +18,8 @@ class Meter:
         except psutil.NoSuchProcess as error:
             raise UsageError(f"--server-pid: no process {server_pid}") from error
         self._load: Processes | None = None
+        self._requestors: Processes | None = None
+        self._asked: list[Usage | None] = []
         self._idle: Usage | None = None
         self._last: tuple[Usage | None, Usage | None] = (None, None)
         self._window: list[tuple[Usage | None, Usage | None]] = []
@@ -31,9 +33,9 @@ class Meter:
         self._server = _watch([pid])
         self._monitor = monitor
 
-    def watch_load(self, pids: list[int]) -> None:
-        """Requestors and providers; RunError when one has ended already."""
-        self._load = _watch(pids)
+    def watch_load(self, pids: list[int], requestors: list[int]) -> None:
+        """Requestors and providers, and the former again; RunError when one has ended already."""
+        self._load, self._requestors = _watch(pids), _watch(requestors)
 
     def look_idle(self) -> None:
         """The server before its first connection."""
@@ -47,12 +49,12 @@ class Meter:
         now = (self._server.usage() if self._server else None, self._load.usage() if self._load else None)
         if measuring and not self._window:
             self._window = [now, now]
-            self._look_at_traffic()
+            self._look_at_edge()
         elif self._window and not self._closed:
             self._window[1] = now
             self._closed = not measuring
             if self._closed:
-                self._look_at_traffic()
+                self._look_at_edge()
         if measuring and now[0] is not None:
             self._peak_rss = max(self._peak_rss, now[0].rss_bytes)
         server, load = (
@@ -62,7 +64,9 @@ class Meter:
         self._last = now
         return server, now[0].rss_bytes if now[0] else None, load
 
-    def _look_at_traffic(self) -> None:
+    def _look_at_edge(self) -> None:
+        """What only matters at both ends of the measured phase."""
+        self._asked.append(self._requestors.usage() if self._requestors else None)
         if self._monitor is not None:
             self._traffic.append(fetch_traffic(self._monitor))
 
@@ -72,6 +76,12 @@ class Meter:
             case [Traffic() as begin, Traffic() as end]:
                 return end.bps_since(begin) or (None, None)
         return None, None
+
+    def _requestor_cpu_us(self, rate: float) -> float | None:
+        match self._asked:
+            case [Usage() as begin, Usage() as end]:
+                return end.cpu_us_per(rate, begin)
+        return None
 
     @property
     def last(self) -> tuple[Usage | None, Usage | None]:
@@ -100,6 +110,7 @@ class Meter:
             load = Load(
                 cpu_percent=load_to.cpu_percent_since(load_from),
                 cpu_us_per_request=load_to.cpu_us_per(rate, load_from),
+                requestor_cpu_us_per_request=self._requestor_cpu_us(rate),
             )
         return server, load
 

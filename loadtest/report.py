@@ -19,6 +19,7 @@ from loadtest.comparison import (
 )
 from loadtest.histogram import Histogram
 from loadtest.results import Result, Soak
+from loadtest.transports import explain, findings, tables
 
 _HEADLINES = (
     "concurrent connections",
@@ -69,7 +70,8 @@ def render_report(result: Result) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=False,
     )
-    rows = compare(result)
+    runs = result.transports
+    rows = compare(result) if runs is None else []
     words = charts.REQUESTS if result.broadcast is None else charts.BROADCAST
     if is_closed_loop(result):
         words = replace(words, latency=words.unplanned)
@@ -86,6 +88,9 @@ def render_report(result: Result) -> str:
         explain_latency=explain_latency(result),
         describe_trend=describe_trend,
         soak_charts=_soak_charts(result.soak) if result.soak else [],
+        transports=None if runs is None else tables(runs),
+        findings=None if runs is None else findings(runs),
+        explain_transports=None if runs is None else explain(result),
         throughput_chart=_throughput_chart(result, words),
     )
 

@@ -10,6 +10,7 @@ from loadtest.errors import ScenarioError
 from loadtest.reference import Reference
 
 SCHEMA = 1
+_FREE_TABLES = ("scenario", "environment", "conservation.dropped", "achieved.statuses")
 
 
 class Requested(Struct, frozen=True, kw_only=True):
@@ -57,14 +58,50 @@ class Achieved(Struct, frozen=True, kw_only=True):
     max_send_lag_us: float = 0.0
     """How long after its planned time a request was sent at worst."""
     server_errors: int = 0
-    """`-ERR` that requestors and providers received."""
+    """`-ERR` that requestors and providers received, and answers of HTTP that are errors."""
     first_server_error: str | None = None
+    statuses: dict[str, int] = {}
+    """Answers of HTTP that are errors, by status."""
+    connections_opened: int = 0
+    """Connections that requestors established, whenever that was."""
     churned: int = 0
     """Connections closed on purpose, warm-up included."""
     reconnected: int = 0
     """Of these, established again."""
     reconnect_failures: int = 0
     """Attempts at that which failed, each followed by another one."""
+
+
+class Wire(Struct, frozen=True, kw_only=True):
+    """Bytes per call on the requestors' connections, from the first phase to the end of the drain.
+
+    What the sockets were given and gave, so TCP and IP are not included; "in" and "out" are the caller's.
+    """
+
+    calls: int
+    """Requests that were answered as they should be, sweep and warm-up included."""
+    payload_out: float
+    payload_in: float
+    out: float
+    in_: float = msgspec.field(name="in")
+    head_out: float
+    """Of these, the head of an HTTP request."""
+    head_in: float
+
+    @property
+    def payload(self) -> float:
+        """Both ways."""
+        return self.payload_out + self.payload_in
+
+    @property
+    def total(self) -> float:
+        """Both ways."""
+        return self.out + self.in_
+
+    @property
+    def heads(self) -> float:
+        """Both ways."""
+        return self.head_out + self.head_in
 
 
 class Sweep(Struct, frozen=True, kw_only=True):
@@ -117,6 +154,8 @@ class Load(Struct, frozen=True, kw_only=True):
 
     cpu_percent: float | None = None
     cpu_us_per_request: float | None = None
+    requestor_cpu_us_per_request: float | None = None
+    """Without the providers."""
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -268,6 +307,28 @@ class BroadcastFigures(Struct, frozen=True, kw_only=True):
     spread_us: Spread | None
 
 
+class TransportRun(Struct, frozen=True, kw_only=True):
+    """The same requests over one transport."""
+
+    transport: str
+    outstanding: int
+    """Callers, each with one request under way."""
+    calls: int
+    """Measured requests that were answered as they should be."""
+    errors: int
+    timed_out: int
+    statuses: dict[str, int]
+    total_s: float
+    """From the beginning of the measured phase to its last answer."""
+    calls_per_s: float
+    latency_us: Latency | None
+    """Service time: connecting is part of it where a connection is made for each request."""
+    wire: Wire | None
+    server_cpu_us_per_call: float | None
+    client_cpu_us_per_call: float | None
+    connections_opened: int
+
+
 class Result(Struct, frozen=True, kw_only=True):
     """One run."""
 
@@ -299,6 +360,10 @@ class Result(Struct, frozen=True, kw_only=True):
     """None where the scenario is none."""
     broadcast: BroadcastFigures | None = None
     """Of a broadcast only."""
+    wire: Wire | None = None
+    """Of requests only, where any was answered."""
+    transports: list[TransportRun] | None = None
+    """Of a comparison of transports only, whose other counts are sums over these runs."""
 
     @property
     def holds(self) -> bool:
@@ -339,7 +404,7 @@ def is_value_path(path: str) -> bool:
     """Whether a dotted path can lead to a value; the keys of free tables are not known ahead."""
     if path in value_paths():
         return True
-    return any(path.startswith(f"{table}.") for table in ("scenario", "environment", "conservation.dropped"))
+    return any(path.startswith(f"{table}.") for table in _FREE_TABLES)
 
 
 def value_paths() -> list[str]:

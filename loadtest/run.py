@@ -6,11 +6,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 from msgspec import structs
 
-from loadtest.collect import Collected, check_broker, measured_rate
+from loadtest.collect import measured_rate
+from loadtest.collected import Collected
+from loadtest.conservation import check_broker
 from loadtest.environment import describe_environment
 from loadtest.errors import RunError
 from loadtest.interrupts import Interrupts
@@ -29,7 +31,7 @@ from loadtest.messages import (
 from loadtest.meter import Meter
 from loadtest.results import Sample
 from loadtest.sampling import fetch_counters
-from loadtest.scenario import AnyScenario, BroadcastScenario, Scenario
+from loadtest.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
 from loadtest.soak import Watch
 from loadtest.target import Target
 from subjectbus import BrokerConfig, LimitError, UsageError, limits, resolve_driver, settings
@@ -40,6 +42,7 @@ _START_DELAY_NS = 200_000_000
 _SPARE_CONNECTIONS = 100
 _SLACK_S = 30.0
 _ACCOUNT_TIMEOUT_S = 5.0
+_LEAST_BYTES = 16  # of a request, where none has any
 _PHASES = get_args(Phase)
 _ADDED = ("connect_failures", "sent", "received", "outstanding", "timed_out", "errors")
 _SAMPLED = (
@@ -99,6 +102,8 @@ def require_limits(scenario: AnyScenario) -> None:
         return
     users = math.ceil(scenario.users / scenario.requestors)
     _require_descriptors("a requestor thread", users, scenario.threads, "threads= or requestors=")
+    if isinstance(scenario, FetchScenario):
+        return
     _require_descriptors(
         "a provider thread", scenario.providers, scenario.provider_threads, "provider_threads="
     )
@@ -158,7 +163,10 @@ class _Run:
         if target is not None:
             target.require_reachable()
             self._meter.look_idle()
-            return target.address, target.host, target.path
+            path = target.path
+            if isinstance(self._scenario, FetchScenario) and path == "/":
+                path = self._scenario.path
+            return target.address, target.host, path
         connections = self._scenario.connections
         room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
         config = settings.merge(room, self._scenario.broker)
@@ -166,13 +174,18 @@ class _Run:
         broker.wait_ready()
         self._meter.watch_server(broker.pid, broker.addresses.get("monitor"))
         self._meter.look_idle()
-        listener = "http" if self._scenario.transport == "ws" else "tcp"
-        for needed in (listener, "monitor"):
-            if needed not in broker.addresses:
-                raise UsageError(
-                    f"scenario {self._scenario.name}: broker.{needed}: the run needs this listener"
-                )
-        return broker.addresses[listener], broker.addresses[listener], "/"
+        listener = self._listener_for(self._scenario.transport)
+        self._listener_for("monitor")
+        path = self._scenario.path if isinstance(self._scenario, FetchScenario) else "/"
+        return listener, listener, path
+
+    def _listener_for(self, use: str) -> str:
+        """The own broker's address for a transport, or of its monitor."""
+        name = {"tcp": "tcp", "monitor": "monitor"}.get(use, "http")
+        broker = self._fleet.broker
+        if broker is None or name not in broker.addresses:
+            raise UsageError(f"scenario {self._scenario.name}: broker.{name}: the run needs this listener")
+        return broker.addresses[name]
 
     def _connect(self, address: str, host: str, path: str) -> None:
         if isinstance(self._scenario, BroadcastScenario):
@@ -187,14 +200,30 @@ class _Run:
             configure, cpus = Configure(broadcaster=share), self._options.load_cpus
             worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
             self._fleet.requestors.append(worker)
-        self._meter.watch_load([worker.pid for worker in self._fleet.workers])
-        self._open(self._fleet.requestors, scenario.connections)
+        self._open(self._watch_load(), scenario.connections)
 
-    def _connect_requestors(self, scenario: Scenario, address: str, host: str, path: str) -> None:
+    def _connect_requestors(
+        self, scenario: Scenario | FetchScenario, address: str, host: str, path: str
+    ) -> None:
         """Providers first: a user's first request must find them subscribed."""
-        cpus = self._options.load_cpus
+        if isinstance(scenario, Scenario):
+            self._connect_providers(scenario, address, host, path)
+        for index in range(scenario.requestors):
+            share = _share(scenario, index, address, host, path)
+            worker = Worker(
+                f"requestor {index + 1}", Configure(requestor=share), self._options.load_cpus, share.users
+            )
+            self._fleet.requestors.append(worker)
+        self._open(self._watch_load(), scenario.users)
+
+    def _connect_providers(self, scenario: Scenario, address: str, host: str, path: str) -> None:
+        """The target's address is theirs, too: an http:// one is reached over WebSocket."""
+        own: Literal["ws", "tcp"] = "tcp" if scenario.transport == "tcp" else "ws"
+        transport = scenario.provider_transport or own
+        if self._fleet.broker is not None:
+            address = host = self._listener_for(transport)
         provider = ProviderConfig(
-            transport=scenario.transport,
+            transport=transport,
             address=address,
             host=host,
             path=path,
@@ -205,14 +234,15 @@ class _Run:
             driver=scenario.load_driver,
             sources=scenario.sources,
         )
-        self._fleet.provider = Worker("provider", Configure(provider=provider), cpus, scenario.providers)
+        configure = Configure(provider=provider)
+        self._fleet.provider = Worker("provider", configure, self._options.load_cpus, scenario.providers)
         self._open([self._fleet.provider], scenario.providers)
-        for index in range(scenario.requestors):
-            share = _share(scenario, index, address, host, path)
-            worker = Worker(f"requestor {index + 1}", Configure(requestor=share), cpus, share.users)
-            self._fleet.requestors.append(worker)
-        self._meter.watch_load([worker.pid for worker in self._fleet.workers])
-        self._open(self._fleet.requestors, scenario.users)
+
+    def _watch_load(self) -> list[Worker]:
+        """Those who send, now that all processes are there."""
+        requestors = self._fleet.requestors
+        self._meter.watch_load([w.pid for w in self._fleet.workers], [w.pid for w in requestors])
+        return requestors
 
     def _open(self, workers: list[Worker], connections: int) -> None:
         for worker in workers:
@@ -228,7 +258,7 @@ class _Run:
     def _sweep(self) -> None:
         """One request of each user; the warm-up begins when every requestor is done with its own."""
         scenario = self._scenario
-        if isinstance(scenario, BroadcastScenario) or not scenario.sweep:
+        if not isinstance(scenario, Scenario) or not scenario.sweep:
             return
         for worker in self._fleet.requestors:
             worker.send(Start())
@@ -389,9 +419,12 @@ def _part(total: int, index: int, parts: int) -> tuple[int, int]:
     return first, total * (index + 1) // parts - first
 
 
-def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -> RequestorConfig:
+def _share(
+    scenario: Scenario | FetchScenario, index: int, address: str, host: str, path: str
+) -> RequestorConfig:
     """Requestor `index`'s users and its part of the load."""
     first, users = _part(scenario.users, index, scenario.requestors)
+    asks = scenario if isinstance(scenario, Scenario) else None
     return RequestorConfig(
         transport=scenario.transport,
         address=address,
@@ -399,13 +432,15 @@ def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -
         path=path,
         users=users,
         first_user=first,
-        providers=scenario.providers,
+        providers=asks.providers if asks else 1,
         rate=scenario.rate * users / scenario.users,
         outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
-        sweep=scenario.sweep,
+        calls=_part(scenario.calls, index, scenario.requestors)[1],
+        fetch=asks is None,
+        sweep=asks is not None and asks.sweep,
         warmup_s=scenario.warmup_s,
         duration_s=scenario.duration_s,
-        request_bytes=scenario.request_bytes,
+        request_bytes=asks.request_bytes if asks else _LEAST_BYTES,
         reply_bytes=scenario.reply_bytes,
         timeout_s=scenario.timeout_s,
         threads=scenario.threads,
@@ -414,7 +449,7 @@ def _share(scenario: Scenario, index: int, address: str, host: str, path: str) -
         seed=(scenario.seed + index) % 2**64,
         connect_rate=scenario.connect_rate / scenario.requestors,
         connect_in_flight=scenario.connect_in_flight,
-        churn_rate=scenario.churn_rate * users / scenario.users,
+        churn_rate=asks.churn_rate * users / asks.users if asks else 0.0,
         arrivals=scenario.arrivals,
     )
 

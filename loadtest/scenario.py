@@ -19,6 +19,10 @@ Bytes = Annotated[int, Meta(ge=16)]  # the engine's id and what makes damage vis
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 
+Transport = Literal["ws", "tcp", "rest", "rest-new"]
+HttpTransport = Literal["rest", "rest-new"]
+Calls = Annotated[int, Meta(ge=0, lt=2**32)]
+
 Percent = Annotated[float, Meta(ge=0, le=1e6)]
 
 _SEEDS = 2**64  # more than msgspec's bounds can say
@@ -46,12 +50,29 @@ class SoakPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     growth_percent_per_hour: GrowthLimits = GrowthLimits()
 
 
-class _Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Base(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every scenario has."""
 
     name: str = ""
     description: str = ""
-    transport: Literal["ws", "tcp"] = "ws"
+    warmup_s: Seconds = 5.0
+    duration_s: Positive = 20.0
+    """Length of the measured phase."""
+    timeout_s: Positive = 10.0
+    """How long a reply, or after the end a delivery, is waited for."""
+    seed: Annotated[int, Meta(ge=0)] = 1
+    """Makes every random choice repeatable."""
+    load_driver: Literal["auto", "epoll", "uring"] = "auto"
+    """How the load asks the kernel; the broker's own is `broker.driver`."""
+    thresholds: tuple[str, ...] = ()
+    """Objectives such as "latency_us.p99 < 100000"; each that does not hold makes the run fail."""
+    broker: BrokerConfig = BrokerConfig()
+    """Configuration of the run's own broker; without effect on a target."""
+
+
+class _Common(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What every scenario of one load has."""
+
     users: Users
     """Connections of users."""
     rate: Annotated[float, Meta(ge=0)] = 0.0
@@ -60,17 +81,8 @@ class _Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests, or messages, that are always outstanding, all together: a closed loop. 0 with `rate`."""
     arrivals: Literal["uniform", "poisson"] = "uniform"
     """Planned times of an open loop: evenly spaced, or with exponential gaps."""
-    warmup_s: Seconds = 5.0
-    duration_s: Positive = 20.0
-    """Length of the measured phase."""
-    timeout_s: Positive = 10.0
-    """How long a reply, or after the end a delivery, is waited for."""
-    seed: Annotated[int, Meta(ge=0)] = 1
-    """Makes every random choice repeatable."""
     threads: Count = 1
     """Threads of each process that has users."""
-    load_driver: Literal["auto", "epoll", "uring"] = "auto"
-    """How the load asks the kernel; the broker's own is `broker.driver`."""
     sources: tuple[str, ...] = ()
     """Addresses of this host to connect from, in turn, where one has too few ports; on loopback there are
     always enough."""
@@ -81,10 +93,6 @@ class _Common(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The connect phase fails when it takes longer."""
     soak: SoakPlan | None = None
     """Also judge whether memory, descriptors, latency or processor time grow."""
-    thresholds: tuple[str, ...] = ()
-    """Objectives such as "latency_us.p99 < 100000"; each that does not hold makes the run fail."""
-    broker: BrokerConfig = BrokerConfig()
-    """Configuration of the run's own broker; without effect on a target."""
 
 
 class Scenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +102,13 @@ class Scenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     workload: Literal["request"] = "request"
+    transport: Transport = "ws"
+    """How users ask: the NATS protocol over WebSocket or TCP, or HTTP on connections that are kept (rest) or
+    made for each request (rest-new). Over HTTP each user has one request under way at most."""
+    provider_transport: Literal["ws", "tcp"] | None = None
+    """How providers answer; None: as users ask, and over WebSocket where these speak HTTP."""
+    calls: Calls = 0
+    """Measured requests after which a closed loop ends; `duration_s` is then only the longest it may take."""
     providers: Count = 16
     """Connections that answer."""
     sweep: bool = False
@@ -120,6 +135,7 @@ class BroadcastScenario(_Common, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     workload: Literal["broadcast"] = "broadcast"
+    transport: Literal["ws", "tcp"] = "ws"
     subjects: Count = 1
     publishers: Count = 1
     """Connections that publish; a subject always has the same one, which keeps its messages in order."""
@@ -133,8 +149,91 @@ class BroadcastScenario(_Common, frozen=True, kw_only=True, forbid_unknown_field
         return self.users + self.publishers
 
 
-AnyScenario = Scenario | BroadcastScenario
-_WORKLOADS: dict[str, type[AnyScenario]] = {"request": Scenario, "broadcast": BroadcastScenario}
+class FetchScenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The baseline of HTTP: users fetch a page over and over, with no providers and no subjects."""
+
+    workload: Literal["http-byte"] = "http-byte"
+    transport: HttpTransport = "rest"
+    path: str = "/byte"
+    """What is fetched from the own broker, or from a target whose URL names no path."""
+    reply_bytes: Annotated[int, Meta(ge=0)] = 1
+    """Size that the page must have."""
+    calls: Calls = 0
+    """As of requests."""
+    requestors: Count = 1
+    """Processes that share the users and the load."""
+
+    @property
+    def connections(self) -> int:
+        """Users."""
+        return self.users
+
+
+class TransportsScenario(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same requests over each transport, one after the other: by one caller, then by many at once.
+
+    Each of these runs is one of the workload "request", in a closed loop, on a broker of its own, with one
+    provider over TCP.
+    """
+
+    workload: Literal["transports"] = "transports"
+    transports: Annotated[tuple[Transport, ...], Meta(min_length=1)] = ("rest-new", "rest", "ws", "tcp")
+    calls: Count = 2_000_000
+    """Measured requests of each run with `outstanding` callers."""
+    sequential_calls: Annotated[int, Meta(ge=0)] = 200_000
+    """The same with one caller; 0 leaves these runs out."""
+    outstanding: Annotated[int, Meta(ge=2)] = 64
+    """Callers, each with a connection and one request under way."""
+    request_bytes: Bytes = 32
+    reply_bytes: Bytes = 256
+
+    @property
+    def connections(self) -> int:
+        """Callers and the provider."""
+        return self.outstanding + 1
+
+    def runs(self) -> list[Scenario]:
+        """The runs in their order."""
+        plans = [(1, self.sequential_calls), (self.outstanding, self.calls)]
+        return [
+            Scenario(
+                name=f"{transport}, {callers} at once" if callers > 1 else f"{transport}, one caller",
+                transport=transport,
+                provider_transport="tcp",
+                users=callers,
+                outstanding=callers,
+                calls=calls,
+                providers=1,
+                warmup_s=self.warmup_s,
+                duration_s=self.duration_s,
+                timeout_s=self.timeout_s,
+                seed=self.seed,
+                request_bytes=self.request_bytes,
+                reply_bytes=self.reply_bytes,
+                load_driver=self.load_driver,
+                broker=self.broker,
+            )
+            for callers, calls in plans
+            if calls
+            for transport in self.transports
+        ]
+
+
+AnyScenario = Scenario | BroadcastScenario | FetchScenario
+"""What one run is made of."""
+Plan = AnyScenario | TransportsScenario
+"""What a scenario file describes."""
+_WORKLOADS: dict[str, type[Plan]] = {
+    "request": Scenario,
+    "broadcast": BroadcastScenario,
+    "http-byte": FetchScenario,
+    "transports": TransportsScenario,
+}
+
+
+def is_http(scenario: AnyScenario) -> bool:
+    """Whether users speak HTTP."""
+    return scenario.transport in ("rest", "rest-new")
 
 
 def shipped_scenarios() -> dict[str, str]:
@@ -148,7 +247,7 @@ def shipped_scenarios() -> dict[str, str]:
     return {name: str(table.get("description", "")) for name, table in sorted(tables.items())}
 
 
-def load_scenario(name: str, overrides: Iterable[str] = ()) -> AnyScenario:
+def load_scenario(name: str, overrides: Iterable[str] = ()) -> Plan:
     """The scenario `name`, changed by `KEY=VALUE` texts.
 
     Args:
@@ -171,13 +270,33 @@ def load_scenario(name: str, overrides: Iterable[str] = ()) -> AnyScenario:
     return scenario
 
 
-def with_transport(scenario: AnyScenario, transport: Literal["ws", "tcp"]) -> AnyScenario:
-    """The scenario as a target's scheme makes it run."""
+def with_transport(scenario: Plan, transport: Literal["ws", "tcp", "rest"]) -> AnyScenario:
+    """The scenario as a target's scheme makes it run.
+
+    Raises:
+        ScenarioError: The workload cannot be run so.
+    """
+    where = f"scenario {scenario.name}"
+    match scenario:
+        case TransportsScenario():
+            raise ScenarioError(f"{where}: compares the transports of its own broker, and takes no target")
+        case FetchScenario() if transport != "rest":
+            raise ScenarioError(f"{where}: fetches over HTTP, and needs a target http://HOST:PORT")
+        case BroadcastScenario() if transport == "rest":
+            raise ScenarioError(f"{where}: broadcasts need a target nats:// or ws://")
+        case Scenario() if transport == "rest" and scenario.provider_transport == "tcp":
+            raise ScenarioError(f"{where}: provider_transport: a target http:// is reached over WebSocket")
+        case Scenario(transport="rest" | "rest-new" as http) if transport != "rest":
+            raise ScenarioError(f"{where}: transport: {http} needs a target http://HOST:PORT")
+    if transport == "rest" and is_http(scenario):
+        return scenario
     return structs.replace(scenario, transport=transport)
 
 
-def _find_contradiction(scenario: AnyScenario) -> str | None:
+def _find_contradiction(scenario: Plan) -> str | None:
     """What keys say against each other."""
+    if isinstance(scenario, TransportsScenario):
+        return None
     if (scenario.rate > 0) == (scenario.outstanding > 0):
         how_many = "both are given" if scenario.rate else "neither is given"
         return (
@@ -191,15 +310,34 @@ def _find_contradiction(scenario: AnyScenario) -> str | None:
     return _find_request_contradiction(scenario)
 
 
-def _find_request_contradiction(scenario: Scenario) -> str | None:
+def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | None:
     if scenario.requestors > scenario.users:
         return f"requestors: {scenario.requestors} processes for {scenario.users} users"
     threads = scenario.requestors * scenario.threads
-    if scenario.churn_rate and scenario.users < 2 * threads:
-        return f"churn_rate: {scenario.users} users on {threads} requestor threads; each needs two"
-    if 0 < scenario.outstanding < threads:
-        return f"outstanding: {scenario.outstanding} for {threads} requestor threads, which share it"
-    return None
+    users, outstanding, calls = scenario.users, scenario.outstanding, scenario.calls
+    churns = isinstance(scenario, Scenario) and scenario.churn_rate > 0
+    over_http = is_http(scenario)
+    faults = (
+        (
+            calls > 0 and not outstanding,
+            "calls: only a closed loop ends after a number of requests; give outstanding and no rate",
+        ),
+        (0 < calls < threads, f"calls: {calls} for {threads} requestor threads, which share them"),
+        (
+            over_http and outstanding > users,
+            f"outstanding: {outstanding} with {users} users, who have one each over HTTP",
+        ),
+        (churns and over_http, "churn_rate: connections of HTTP come and go by themselves"),
+        (
+            churns and users < 2 * threads,
+            f"churn_rate: {users} users on {threads} requestor threads; each needs two",
+        ),
+        (
+            0 < outstanding < threads,
+            f"outstanding: {outstanding} for {threads} requestor threads, which share it",
+        ),
+    )
+    return next((text for is_fault, text in faults if is_fault), None)
 
 
 def _find_broadcast_contradiction(scenario: BroadcastScenario) -> str | None:
@@ -259,7 +397,7 @@ def _value(text: str) -> Any:  # noqa: ANN401 - any TOML value
     return parsed["value"] if parsed.keys() == {"value"} else text
 
 
-def _convert(table: dict[str, Any], where: str) -> AnyScenario:
+def _convert(table: dict[str, Any], where: str) -> Plan:
     kind = _kind(table, where)
     try:
         scenario = settings.convert(kind, table, where)
@@ -273,7 +411,7 @@ def _convert(table: dict[str, Any], where: str) -> AnyScenario:
     return scenario
 
 
-def _kind(table: dict[str, Any], where: str) -> type[AnyScenario]:
+def _kind(table: dict[str, Any], where: str) -> type[Plan]:
     """The type of the table's workload; ScenarioError when a key belongs to another one's."""
     workload = table.get("workload", "request")
     kind = next((kind for name, kind in _WORKLOADS.items() if name == workload), None)

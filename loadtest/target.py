@@ -1,4 +1,4 @@
-"""Targets: the address of a server that speaks the NATS client protocol."""
+"""Targets: the address of a server that speaks the NATS client protocol, or HTTP."""
 
 import socket
 from dataclasses import dataclass
@@ -7,7 +7,11 @@ from urllib.parse import urlsplit
 
 from loadtest.errors import RunError, TargetError
 
-_SCHEMES: dict[str, tuple[Literal["tcp", "ws"], int]] = {"nats": ("tcp", 4222), "ws": ("ws", 80)}
+_SCHEMES: dict[str, tuple[Literal["tcp", "ws", "rest"], int]] = {
+    "nats": ("tcp", 4222),
+    "ws": ("ws", 80),
+    "http": ("rest", 80),
+}
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -16,7 +20,7 @@ class Target:
     """A server, by name and by the address that its name resolves to."""
 
     url: str
-    transport: Literal["tcp", "ws"]
+    transport: Literal["tcp", "ws", "rest"]
     host: str
     """Name and port, as a Host header has them."""
     address: str
@@ -33,7 +37,7 @@ class Target:
 
 
 def parse_target(url: str) -> Target:
-    """The target of `nats://H[:4222]` or `ws://H[:80]/path`.
+    """The target of `nats://H[:4222]`, `ws://H[:80]/path` or `http://H[:80]/path`.
 
     Raises:
         TargetError: Another scheme, no host, a bad port, parts that have no meaning, or an unknown host.

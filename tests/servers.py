@@ -69,8 +69,8 @@ class Server:
         self.monitor: Address = ("", 0)
 
     def url(self, transport: str) -> str:
-        """The address that a client is given; `transport` is `tcp` or `ws`."""
-        scheme, (host, port) = ("nats", self.tcp) if transport == "tcp" else ("ws", self.http)
+        """The address that a client is given; `transport` is `tcp`, `ws` or `http`."""
+        scheme, (host, port) = ("nats", self.tcp) if transport == "tcp" else (transport, self.http)
         return f"{scheme}://{host}:{port}"
 
     def varz(self) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from loadtest.collect import Collected, build_result
+from loadtest.collect import build_result
+from loadtest.collected import Collected
 from loadtest.histogram import Histogram
 from loadtest.messages import EngineInterval, Moments, ProviderResult, RequestorResult, WarmupCounts
 from loadtest.results import Result

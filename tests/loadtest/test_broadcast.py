@@ -6,7 +6,8 @@ import pytest
 from msgspec import structs
 
 from loadtest.broadcast import deliveries_due
-from loadtest.collect import Collected, build_result
+from loadtest.collect import build_result
+from loadtest.collected import Collected
 from loadtest.comparison import compare
 from loadtest.messages import BroadcasterResult, BroadcastWarmup, Progress
 from loadtest.report import render_report

@@ -261,17 +261,22 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
 
     meter._server = Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
                               Usage(4, 12, 7000), Usage(5, 99, 9000)])  # fmt: skip
+    meter._load = Scripted([Usage(at, at, 1) for at in range(5)])
+    # Who only matters at both ends is looked at there alone.
+    meter._requestors = Scripted([Usage(1, 1, 0), Usage(3, 4, 0)])
     meter.look_idle()
     for measuring in (False, True, True, False, False):
         meter.look(measuring=measuring)
     server, load = meter.summary(rate=1000.0, connections=100)
+    assert load.cpu_us_per_request == pytest.approx(1000)
+    assert load.requestor_cpu_us_per_request == pytest.approx(1500)
     assert server.cpu_us_per_request == pytest.approx((12 - 10) / 2 / 1000 * 1e6)
     assert server.cpu_percent == pytest.approx(100 * 2 / (2 * os.cpu_count()))
     assert server.rss_bytes == 8000
     assert server.rss_bytes_per_connection == 80.0
     assert server.rss_growth_bytes_per_connection == 70.0
     assert (server.net_in_bps, server.net_out_bps) == (None, None)
-    assert load.cpu_percent is None
+    assert load.cpu_percent == pytest.approx(100 / os.cpu_count())
 
 
 def test_traffic_is_that_of_the_measured_phase_or_unknown(monkeypatch):

@@ -79,7 +79,7 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
         (f"seed={2**64}", "seed: expected int < 2**64"),
         ("request_bytes=15", "request_bytes: expected int >= 16"),
         ("reply_bytes=15", "reply_bytes: expected int >= 16"),
-        ("transport=udp", "transport: invalid enum value 'udp' (choose from ws, tcp)"),
+        ("transport=udp", "transport: invalid enum value 'udp' (choose from ws, tcp, rest, rest-new)"),
         ("arrivals=random", "(choose from uniform, poisson)"),
         ("users", "expected KEY=VALUE"),
         ("=3", "expected KEY=VALUE"),
@@ -122,7 +122,10 @@ def test_broadcast_is_the_workload_of_the_2025_run():
         ),
         (["processes=2", "rate=50_001", "duration_s=20"], "follow 1,000,000 messages, not 1,000,020"),
         (["workload=request"], 'subjects: no key of the workload "request"'),
-        (["workload=fanout"], "workload: 'fanout' is none (choose from request, broadcast)"),
+        (
+            ["workload=fanout"],
+            "workload: 'fanout' is none (choose from request, broadcast, http-byte,",
+        ),
         (["workload=[]"], "workload: [] is none"),
     ],
 )

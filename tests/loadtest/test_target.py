@@ -16,6 +16,8 @@ from loadtest.target import parse_target
         ("ws://127.0.0.1", "ws", "127.0.0.1:80", "127.0.0.1:80", "/"),
         ("ws://127.0.0.1:9/a/b?c=d", "ws", "127.0.0.1:9", "127.0.0.1:9", "/a/b?c=d"),
         ("ws://localhost:9", "ws", "localhost:9", "127.0.0.1:9", "/"),
+        ("http://127.0.0.1:9/byte?x", "rest", "127.0.0.1:9", "127.0.0.1:9", "/byte?x"),
+        ("http://localhost", "rest", "localhost:80", "127.0.0.1:80", "/"),
         ("nats://[::1]:7", "tcp", "[::1]:7", "[::1]:7", "/"),
     ],
 )
@@ -29,7 +31,7 @@ def test_a_target_has_transport_host_and_numeric_address(url, transport, host, a
     [
         "",
         "127.0.0.1:4222",
-        "http://127.0.0.1",
+        "https://127.0.0.1",
         "wss://127.0.0.1",
         "nats://",
         "nats://:4222",

@@ -96,6 +96,8 @@ def test_contents(wheel: Path) -> None:
         "loadtest/py.typed",
         "loadtest/scenarios/autocomplete.toml",
         "loadtest/scenarios/broadcast.toml",
+        "loadtest/scenarios/http-byte.toml",
+        "loadtest/scenarios/transports.toml",
         "loadtest/templates/report.html.j2",
     } <= shipped
 

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use protocol::ws::close;
 use reactor::{Closed, Conn, ConnId, Handler, Io, Origin, Output};
 
+use crate::connection::Connection;
 use crate::dialer::{Attempt, Dialer, MAX_ATTEMPTS};
-use crate::link::{Endpoint, Event, Link, LinkError, Message};
+use crate::http::Answer;
+use crate::link::{Endpoint, Event, LinkError, Message};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::shared::{Gauges, Shared, publish};
@@ -21,8 +23,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMER: u8 = 1;
 
 /// One connection. A process has a million of them.
-pub(crate) struct Session {
-    pub(crate) link: Link,
+pub(crate) struct Session<L> {
+    pub(crate) link: L,
     attempt: Attempt,
     /// Why the connection is being closed by this side.
     failure: Option<Box<LinkError>>,
@@ -59,11 +61,16 @@ pub(crate) enum Loss {
     Accept,
     /// It was closed on purpose, and is established again at once.
     Churn,
+    /// Nobody needed it; it is established again when somebody does.
+    Idle,
 }
 
 /// What an engine does on its connections. Members are its users or providers, counted from 0
 /// within the thread.
 pub(crate) trait Workload: Sized + Send + 'static {
+    /// What its connections speak.
+    type Link: Connection;
+
     /// Whether messages are answered on the connection that they arrive on.
     const ANSWERS: bool;
 
@@ -77,13 +84,16 @@ pub(crate) trait Workload: Sized + Send + 'static {
     fn handle_ready(&mut self, member: u32, id: ConnId);
 
     /// A connection that was ready is gone.
-    fn handle_lost(&mut self, member: u32) -> Loss;
+    fn handle_lost(&mut self, member: u32, id: ConnId) -> Loss;
 
     /// Bytes have arrived; what they hold is handed out next.
     fn handle_slice(&mut self);
 
     /// A message has arrived. `writer` is there when the workload [answers](Self::ANSWERS).
     fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>);
+
+    /// The answer to a member's request over HTTP has arrived.
+    fn handle_answer(&mut self, _member: u32, _answer: &Answer<'_>) {}
 
     /// Begin to send at `at`; after a sweep, to go on.
     fn handle_start(&mut self, at: Instant);
@@ -93,6 +103,12 @@ pub(crate) trait Workload: Sized + Send + 'static {
 
     /// Everything that arrived in this turn has been handed out.
     fn poll_turn(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, gauges: &Gauges);
+
+    /// A member who needs a connection that nothing else will establish.
+    #[inline]
+    fn poll_wanted(&mut self) -> Option<u32> {
+        None
+    }
 
     /// This turn's output was written; the kernel has taken `items` items since the beginning.
     fn handle_written(&mut self, items: u64, gauges: &Gauges);
@@ -112,6 +128,12 @@ pub(crate) struct Client<W> {
     reconnect_failures: u64,
     disconnected: u64,
     server_errors: u64,
+    /// Connections established.
+    opened: u64,
+    /// Bytes received.
+    received: u64,
+    /// What had been received and sent when the run began.
+    before: Option<(u64, u64)>,
     is_closing: bool,
 }
 
@@ -136,6 +158,9 @@ impl<W: Workload> Client<W> {
             reconnect_failures: 0,
             disconnected: 0,
             server_errors: 0,
+            opened: 0,
+            received: 0,
+            before: None,
             is_closing: false,
         }
     }
@@ -143,8 +168,8 @@ impl<W: Workload> Client<W> {
     fn dial(&mut self, io: &mut Io<Self>) {
         let now = Instant::now();
         while let Some(attempt) = self.dialer.poll(now) {
-            let Endpoint { target, .. } = &*self.endpoint;
-            let link = Link::new(target.transport, &mut self.keys);
+            let target = &self.endpoint.target;
+            let link = Connection::new(&self.endpoint, &mut self.keys);
             let source = self.sources.of(self.workload.number(attempt.member));
             let id = io.connect(
                 target.address,
@@ -172,10 +197,21 @@ impl<W: Workload> Client<W> {
         }
     }
 
+    /// A connection may be used.
+    fn handle_ready(&mut self, member: u32, id: ConnId) {
+        self.dialer.settle();
+        self.shared.add_ready();
+        self.workload.handle_ready(member, id);
+    }
+
     /// Closes a connection that is of no use any more.
     fn give_up(&mut self, io: &mut Io<Self>, id: ConnId, error: LinkError) {
         let Some(conn) = io.conn_mut(id) else { return };
         let (code, is_ready) = (error.close_code(), conn.session.link.is_ready());
+        if let LinkError::Http(_) = error {
+            self.server_errors += 1;
+            self.shared.note_server_error(|| error.to_string());
+        }
         conn.session.failure.get_or_insert(Box::new(error));
         if is_ready {
             self.close(io, id, code);
@@ -237,20 +273,34 @@ impl<W: Workload> Client<W> {
 }
 
 impl<W: Workload> Handler for Client<W> {
-    type Session = Session;
+    type Session = Session<W::Link>;
     type Mail = Mail;
 
-    fn accept(&mut self, _: usize, _: SocketAddr) -> Option<Session> {
+    fn accept(&mut self, _: usize, _: SocketAddr) -> Option<Session<W::Link>> {
         None
     }
 
     fn on_open(&mut self, io: &mut Io<Self>, id: ConnId, _: Origin) {
-        if io.conn(id).is_some_and(|conn| conn.session.link.owes()) {
+        self.opened += 1;
+        publish(
+            &self.shared.gauges[self.thread].connections_opened,
+            self.opened,
+        );
+        let Some(conn) = io.conn_mut(id) else { return };
+        let link = &mut conn.session.link;
+        link.handle_open();
+        let (owes, is_ready) = (link.owes(), link.is_ready());
+        if is_ready {
+            let member = conn.session.attempt.member;
+            self.handle_ready(member, id);
+        }
+        if owes {
             self.answer(io, id);
         }
     }
 
     fn on_received(&mut self, io: &mut Io<Self>, id: ConnId, bytes: &mut [u8]) {
+        self.received += bytes.len() as u64;
         self.workload.handle_slice();
         let conn = if W::ANSWERS {
             io.writer(id)
@@ -276,16 +326,27 @@ impl<W: Workload> Handler for Client<W> {
                 }
                 Event::Error(text) => {
                     *errors += 1;
-                    shared.note_server_error(text);
+                    shared.note_server_error(|| String::from_utf8_lossy(text).into_owned());
+                }
+                Event::Answer(answer) => {
+                    if !answer.is_success() {
+                        *errors += 1;
+                        shared.note_server_error(|| answer.to_string());
+                    }
+                    workload.handle_answer(member, &answer);
                 }
             });
         let appended = output.len().saturating_sub(pending);
-        let (owes, is_ready) = (session.link.owes(), session.link.is_ready());
+        let link = &session.link;
+        let (owes, is_ready, is_over) = (link.owes(), link.is_ready(), link.is_over());
         io.spend(appended);
         if is_ready && !was_ready {
-            self.dialer.settle();
-            self.shared.add_ready();
-            self.workload.handle_ready(member, id);
+            self.handle_ready(member, id);
+        }
+        if is_over && was_ready {
+            self.shared.remove_ready();
+            // The peer closes it; one that does not is not waited for for ever.
+            io.set_timer(id, HANDSHAKE_TIMER, HANDSHAKE_TIMEOUT);
         }
         if owes {
             self.answer(io, id);
@@ -298,21 +359,21 @@ impl<W: Workload> Handler for Client<W> {
     fn on_blocked(&mut self, _: &mut Io<Self>, _: ConnId) {}
 
     #[inline]
-    fn before_write(&mut self, conn: &mut Conn<Session>) {
-        conn.session
-            .link
-            .outbox
-            .seal(&mut conn.output, &mut self.keys);
+    fn before_write(&mut self, conn: &mut Conn<Session<W::Link>>) {
+        conn.session.link.seal(&mut conn.output, &mut self.keys);
     }
 
     fn on_closed(
         &mut self,
         io: &mut Io<Self>,
-        _: ConnId,
-        session: Session,
+        id: ConnId,
+        session: Session<W::Link>,
         why: Closed,
         _unsent: u64,
     ) {
+        if session.link.is_over() {
+            return;
+        }
         let mut attempt = session.attempt;
         let error = session
             .failure
@@ -320,7 +381,7 @@ impl<W: Workload> Handler for Client<W> {
         let was_ready = session.link.is_ready();
         let loss = if was_ready {
             self.shared.remove_ready();
-            self.workload.handle_lost(attempt.member)
+            self.workload.handle_lost(attempt.member, id)
         } else {
             self.dialer.settle();
             Loss::Repair
@@ -334,10 +395,14 @@ impl<W: Workload> Handler for Client<W> {
             io.wake_at(io.now());
             return;
         }
-        let is_wanted = loss == Loss::Repair;
+        let are_connected = self.shared.connected().is_some();
+        if loss == Loss::Idle && are_connected {
+            return;
+        }
+        let is_wanted = loss != Loss::Accept;
         // Before all are connected a loss counts as a failed attempt: a server that accepts and drops
         // must not keep the connect phase going for ever.
-        if was_ready && self.shared.connected().is_some() {
+        if was_ready && are_connected {
             self.disconnected += 1;
             publish(
                 &self.shared.gauges[self.thread].disconnected,
@@ -363,7 +428,10 @@ impl<W: Workload> Handler for Client<W> {
 
     fn on_mail(&mut self, io: &mut Io<Self>, mail: Mail) {
         match mail {
-            Mail::Start(at) => self.workload.handle_start(at),
+            Mail::Start(at) => {
+                self.before.get_or_insert((self.received, io.sent.bytes));
+                self.workload.handle_start(at);
+            }
             Mail::Stop => self.workload.handle_stop(),
             Mail::Halt => self.dialer.halt(),
             Mail::Close => self.end(io),
@@ -375,9 +443,16 @@ impl<W: Workload> Handler for Client<W> {
 
     fn on_turn_end(&mut self, io: &mut Io<Self>) {
         if !self.is_closing {
+            let gauges = &self.shared.gauges[self.thread];
+            if let Some((received, sent)) = self.before {
+                publish(&gauges.wire_bytes_in, self.received - received);
+                publish(&gauges.wire_bytes_out, io.sent.bytes - sent);
+            }
+            self.workload.poll_turn(io, &mut self.keys, gauges);
+            while let Some(member) = self.workload.poll_wanted() {
+                self.dialer.redial(member, io.now());
+            }
             self.dial(io);
-            self.workload
-                .poll_turn(io, &mut self.keys, &self.shared.gauges[self.thread]);
         }
     }
 
@@ -395,6 +470,7 @@ mod tests {
 
     #[test]
     fn a_session_is_small() {
-        assert!(size_of::<Session>() <= 112, "{}", size_of::<Session>());
+        let size = size_of::<Session<crate::link::Link>>();
+        assert!(size <= 112, "{size}");
     }
 }

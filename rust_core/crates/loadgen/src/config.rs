@@ -40,14 +40,26 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What carries the NATS protocol.
+/// What carries the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// WebSocket.
+    /// The NATS protocol over WebSocket.
     Ws,
-    /// Plain TCP.
+    /// The NATS protocol over TCP.
     Tcp,
+    /// HTTP on connections that are kept.
+    Rest,
+    /// HTTP on a new connection for each request.
+    RestNew,
+}
+
+impl Transport {
+    /// Whether it is HTTP.
+    #[must_use]
+    pub const fn is_http(self) -> bool {
+        matches!(self, Self::Rest | Self::RestNew)
+    }
 }
 
 impl fmt::Display for Transport {
@@ -55,6 +67,8 @@ impl fmt::Display for Transport {
         f.write_str(match self {
             Self::Ws => "ws",
             Self::Tcp => "tcp",
+            Self::Rest => "rest",
+            Self::RestNew => "rest-new",
         })
     }
 }
@@ -72,13 +86,14 @@ pub enum Arrivals {
 /// Where to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// What carries the NATS protocol.
+    /// What carries the requests.
     pub transport: Transport,
     /// The server's resolved address.
     pub address: SocketAddr,
-    /// `Host` of the WebSocket handshake: `name` or `name:port`.
+    /// `Host` of HTTP and of the WebSocket handshake: `name` or `name:port`.
     pub host: String,
-    /// Path of the WebSocket handshake.
+    /// Path of the WebSocket handshake; of HTTP the one that the gateway's begin with, or that is
+    /// fetched.
     pub path: String,
     /// Local addresses to connect from, in turn; where empty, as many of 127.0.0.0/8 as are needed
     /// towards loopback, else the kernel's choice.
@@ -87,11 +102,13 @@ pub struct Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.transport, self.address)?;
-        if self.transport == Transport::Ws {
-            f.write_str(&self.path)?;
+        match self.transport {
+            Transport::Tcp => write!(f, "tcp://{}", self.address),
+            Transport::Ws => write!(f, "ws://{}{}", self.address, self.path),
+            Transport::Rest | Transport::RestNew => {
+                write!(f, "http://{}{}", self.address, self.path)
+            }
         }
-        Ok(())
     }
 }
 
@@ -110,6 +127,11 @@ pub struct RequestorConfig {
     pub rate: f64,
     /// Requests that are always outstanding, all users together (a closed loop); 0 with `rate`.
     pub outstanding: u32,
+    /// Measured requests, all users together, after which a closed loop ends; 0 for none, and then
+    /// `duration_s` alone ends it.
+    pub calls: u32,
+    /// Whether users fetch `path` by GET, which any HTTP server has, rather than ask providers.
+    pub fetch: bool,
     /// Whether each user makes one request before the warm-up, in order and counted apart.
     pub sweep: bool,
     /// Time of sending that is not measured.
@@ -118,7 +140,7 @@ pub struct RequestorConfig {
     pub duration_s: f64,
     /// Size of a request's payload.
     pub request_bytes: usize,
-    /// Size that a reply's payload must have.
+    /// Size that a reply's payload, or a fetched body, must have.
     pub reply_bytes: usize,
     /// Time after which a request without a reply has failed.
     pub timeout_s: f64,
@@ -182,6 +204,8 @@ impl RequestorConfig {
             providers: fields.or("providers", 16)?,
             rate: fields.or("rate", 0.0)?,
             outstanding: fields.or("outstanding", 0)?,
+            calls: fields.or("calls", 0)?,
+            fetch: fields.or("fetch", false)?,
             sweep: fields.or("sweep", false)?,
             warmup_s: fields.or("warmup_s", 0.0)?,
             duration_s: fields.required("duration_s")?,
@@ -213,7 +237,8 @@ impl RequestorConfig {
             MIN_PAYLOAD,
             MAX_PAYLOAD,
         )?;
-        in_range("reply_bytes", self.reply_bytes, MIN_PAYLOAD, MAX_PAYLOAD)?;
+        let least = if self.fetch { 0 } else { MIN_PAYLOAD };
+        in_range("reply_bytes", self.reply_bytes, least, MAX_PAYLOAD)?;
         in_range("timeout_s", self.timeout_s, 1e-3, 3600.0)?;
         in_range("threads", self.threads, 1, MAX_THREADS.min(self.users))?;
         in_range("connect_rate", self.connect_rate, 0.0, MAX_RATE)?;
@@ -231,7 +256,33 @@ impl RequestorConfig {
             );
             return Err(ConfigError::new("churn_rate", what));
         }
-        self.check_load()
+        self.check_load()?;
+        self.check_http()
+    }
+
+    /// What the transport makes possible.
+    fn check_http(&self) -> Result<(), ConfigError> {
+        let transport = self.target.transport;
+        if !transport.is_http() {
+            let what = format!("{transport} fetches nothing: use rest or rest-new");
+            return if self.fetch {
+                Err(ConfigError::new("fetch", what))
+            } else {
+                Ok(())
+            };
+        }
+        if self.churn_rate > 0.0 {
+            let what = "connections of HTTP come and go by themselves";
+            return Err(ConfigError::new("churn_rate", what));
+        }
+        if self.outstanding > self.users {
+            let what = format!(
+                "{} with {} users: over HTTP each has one request under way",
+                self.outstanding, self.users
+            );
+            return Err(ConfigError::new("outstanding", what));
+        }
+        Ok(())
     }
 
     /// One of `rate` and `outstanding`, and not more than a thread can keep in mind.
@@ -245,6 +296,9 @@ impl RequestorConfig {
                 let what = "a closed loop has no planned arrivals";
                 return Err(ConfigError::new("arrivals", what));
             }
+            if self.calls > 0 {
+                in_range("calls", self.calls, self.threads, u32::MAX)?;
+            }
             // Each thread has its share of them.
             return in_range(
                 "outstanding",
@@ -252,6 +306,10 @@ impl RequestorConfig {
                 self.threads,
                 MAX_OUTSTANDING,
             );
+        }
+        if self.calls > 0 {
+            let what = "only a closed loop ends after a number of requests: give outstanding";
+            return Err(ConfigError::new("calls", what));
         }
         if self.rate == 0.0 {
             let what = "give a rate (an open loop) or the number outstanding (a closed loop)";
@@ -280,7 +338,7 @@ impl ProviderConfig {
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         let mut fields = Fields::parse(json)?;
         let config = Self {
-            target: fields.target()?,
+            target: fields.nats_target()?,
             providers: fields.or("providers", 16)?,
             first_provider: fields.or("first_provider", 0)?,
             reply_bytes: fields.or("reply_bytes", 256)?,
@@ -377,6 +435,16 @@ impl Fields {
         }
         if handshake::encode_request(&mut request, host, path, &[0; 16]).is_err() {
             return unusable("path", path);
+        }
+        Ok(target)
+    }
+
+    /// A target for those whom messages come to by themselves.
+    pub(crate) fn nats_target(&mut self) -> Result<Target, ConfigError> {
+        let target = self.target()?;
+        if target.transport.is_http() {
+            let what = format!("{} carries requests only: use ws or tcp", target.transport);
+            return Err(ConfigError::new("transport", what));
         }
         Ok(target)
     }

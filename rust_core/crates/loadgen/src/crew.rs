@@ -10,7 +10,7 @@ use std::time::Instant;
 use reactor::{DriverKind, Mailboxes, MailboxesBuilder, Shard, ShardSpec, fdtable, wake_precisely};
 
 use crate::client::{Client, Mail, Workload};
-use crate::config::Target;
+use crate::config::{Target, Transport};
 use crate::dialer::Dialer;
 use crate::link::Endpoint;
 use crate::report::Phase;
@@ -22,6 +22,9 @@ const TURN_BUDGET: usize = 4 << 20;
 
 /// Descriptors of a thread that are not connections.
 const OTHER_DESCRIPTORS: u64 = 32;
+
+/// Connections over HTTP that may be over at once, however few members there are.
+const SPARE: u32 = 64;
 
 /// Why an engine did not do what it was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +98,15 @@ pub(crate) fn share(total: u32, threads: u32, thread: u32) -> (u32, u32) {
     )
 }
 
+/// Connections of a thread with `members` members that are over while the next ones are there already.
+fn spare(transport: Transport, members: u32) -> u32 {
+    match transport {
+        Transport::Ws | Transport::Tcp => 0,
+        Transport::Rest => SPARE,
+        Transport::RestNew => members.saturating_mul(2).saturating_add(SPARE),
+    }
+}
+
 /// The running threads of an engine.
 pub(crate) struct Crew {
     pub(crate) shared: Arc<Shared>,
@@ -115,10 +127,11 @@ impl Crew {
         let (driver, _) = driver.resolve().map_err(refused)?;
         let members = workloads.iter().map(|(_, dialer)| dialer.members());
         let most = members.max().unwrap_or(0);
+        let spare = spare(target.transport, most);
         let own_table = driver == DriverKind::Epoll && fdtable::can_isolate();
         if driver == DriverKind::Epoll {
             let most = if own_table { most } else { shared.wanted };
-            let needed = u64::from(most) + OTHER_DESCRIPTORS;
+            let needed = u64::from(most) + u64::from(spare) + OTHER_DESCRIPTORS;
             let allowed = fdtable::limit();
             if needed > allowed {
                 return Err(EngineError::Descriptors { needed, allowed });
@@ -148,7 +161,7 @@ impl Crew {
                 mailboxes: crew.mailboxes.clone(),
                 listeners: Vec::new(),
                 driver,
-                connections: most as usize,
+                connections: most as usize + spare as usize,
                 own_table,
                 turn_budget: TURN_BUDGET,
             };

@@ -1,20 +1,22 @@
 //! The engines as their owner sees them: begin, watch, end. Every call returns at once but
 //! `close`, which joins the threads.
 
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::client::Mail;
+use crate::client::{Mail, Workload};
 use crate::config::{ProviderConfig, RequestorConfig};
+use crate::course::{Report, Spares};
 use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
+use crate::http::Callers;
 use crate::provider::Providers;
 use crate::report::{
     Collector, Phase, encode_provider_progress, encode_provider_result, encode_requestor_progress,
 };
-use crate::requestor::{Spares, Users};
+use crate::requestor::Users;
 use crate::shared::Shared;
 
 /// Provider connections in the making at once.
@@ -76,21 +78,10 @@ impl Requestor {
         let shared = Shared::new(config.target.to_string(), config.users, config.threads);
         let (shared, spares) = (Arc::new(shared), Spares::default());
         let (reporter, reports) = sync_channel(config.threads as usize * REPORTS_PER_THREAD);
-        let workloads = (0..config.threads).map(|thread| {
-            let (first, users) = share(config.users, config.threads, thread);
-            let in_flight = share(config.connect_in_flight, config.threads, thread).1;
-            let rate = config.connect_rate * f64::from(users) / f64::from(config.users);
-            let first = config.first_user + first;
-            let (reporter, spares) = (reporter.clone(), spares.clone());
-            let workload = Users::new(config, thread, first, users, reporter, spares);
-            (workload, Dialer::new(users, in_flight, rate))
-        });
-        let workloads = workloads.collect();
-        drop(reporter);
-        let max_payload = config.request_bytes.max(config.reply_bytes);
-        let crew = {
-            let (shared, target) = (Arc::clone(&shared), &config.target);
-            Crew::spawn(shared, target, max_payload, config.driver, workloads)?
+        let crew = if config.target.transport.is_http() {
+            self.spawn(&shared, reporter, &spares, Callers::new)?
+        } else {
+            self.spawn(&shared, reporter, &spares, Users::new)?
         };
         let result = Arc::new(OnceLock::new());
         let collector = Collector::new(config.threads, spares);
@@ -118,6 +109,36 @@ impl Requestor {
         }
         *running = Some(requesting);
         Ok(())
+    }
+
+    /// Starts the threads, each with the workload that `new` makes of its share of the users.
+    fn spawn<W: Workload>(
+        &self,
+        shared: &Arc<Shared>,
+        reporter: SyncSender<Report>,
+        spares: &Spares,
+        new: impl Fn(&RequestorConfig, u32, u32, u32, SyncSender<Report>, Spares) -> W,
+    ) -> Result<Crew, EngineError> {
+        let config = &self.config;
+        let workloads = (0..config.threads).map(|thread| {
+            let (first, users) = share(config.users, config.threads, thread);
+            let in_flight = share(config.connect_in_flight, config.threads, thread).1;
+            let rate = config.connect_rate * f64::from(users) / f64::from(config.users);
+            let first = config.first_user + first;
+            let workload = new(
+                config,
+                thread,
+                first,
+                users,
+                reporter.clone(),
+                spares.clone(),
+            );
+            (workload, Dialer::new(users, in_flight, rate))
+        });
+        let workloads = workloads.collect();
+        let max_payload = config.request_bytes.max(config.reply_bytes);
+        let (shared, target) = (Arc::clone(shared), &config.target);
+        Crew::spawn(shared, target, max_payload, config.driver, workloads)
     }
 
     /// Begins the warm-up; the measured phase and the drain follow by themselves. With a sweep begins

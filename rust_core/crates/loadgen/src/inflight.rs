@@ -225,6 +225,17 @@ impl Inflight {
         None
     }
 
+    /// The number of `user`'s latest request.
+    #[inline]
+    pub(crate) fn latest(&self, user: u32) -> Option<u64> {
+        self.latest.get(user as usize)?.checked_sub(1)
+    }
+
+    /// Whose request `seq` is, while that is remembered.
+    pub(crate) fn user(&self, seq: u64) -> u32 {
+        self.slots[self.place(seq).0].user
+    }
+
     /// Whether a request of `user` waits. Also true where that is not known: when a slot since their
     /// last request was reused although an older one of somebody still waits.
     pub(crate) fn is_awaited(&self, user: u32) -> bool {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::course::Spares;
 use crate::recorder::{self, Interval};
 use crate::report::NS_PER_S;
-use crate::requestor::Spares;
 
 /// Times are relative to the start of the measured phase.
 #[derive(Serialize)]

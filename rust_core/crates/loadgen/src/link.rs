@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use protocol::http::HttpError;
 use protocol::nats::encode::{PING, PONG, encode_connect, encode_sub};
 use protocol::nats::{
     ConnectOptions, FromServer, JsonError, Limits, ParseError, Parser, ServerInfo, ServerOp,
@@ -20,6 +21,8 @@ use protocol::ws::{self, Decoder, Role, close, frame};
 use reactor::{Closed, Output};
 
 use crate::config::{Target, Transport};
+use crate::connection::Connection;
+use crate::http::Answer;
 use crate::outbox::Outbox;
 use crate::rng::Rng;
 use crate::subject::Subject;
@@ -43,8 +46,8 @@ const LIMITS: Limits = Limits {
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub(crate) target: Target,
-    /// The largest payload that will be sent, in bytes.
-    max_payload: usize,
+    /// The largest payload that will be sent or received, in bytes.
+    pub(crate) max_payload: usize,
     /// `CONNECT` for servers with headers.
     connect: Vec<u8>,
     /// `CONNECT` for servers without.
@@ -98,6 +101,10 @@ pub(crate) enum LinkError {
     Info(JsonError),
     /// `-ERR` before the connection was ready.
     Refused(String),
+    /// The server broke HTTP.
+    Http(HttpError),
+    /// The server answered no request.
+    Unasked,
     /// The server wants TLS.
     TlsRequired,
     /// The server takes no payload of this size.
@@ -138,6 +145,8 @@ impl fmt::Display for LinkError {
             Self::Protocol(error) => write!(f, "NATS protocol: {error}"),
             Self::Info(error) => write!(f, "INFO: {error}"),
             Self::Refused(text) => write!(f, "-ERR '{text}'"),
+            Self::Http(error) => write!(f, "HTTP: {error}"),
+            Self::Unasked => f.write_str("HTTP: an answer without a request"),
             Self::TlsRequired => f.write_str("the server requires TLS"),
             Self::MaxPayload { wanted, allowed } => {
                 write!(
@@ -166,6 +175,8 @@ pub(crate) enum Event<'a> {
     Message(Message<'a>),
     /// `-ERR` on a connection that is ready, with its text.
     Error(&'a [u8]),
+    /// The answer to a request over HTTP.
+    Answer(Answer<'a>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -212,10 +223,9 @@ struct Nats {
     stage: Stage,
 }
 
-impl Link {
-    /// A connection that has just been established.
-    pub(crate) fn new(transport: Transport, keys: &mut Rng) -> Self {
-        let is_ws = transport == Transport::Ws;
+impl Connection for Link {
+    fn new(endpoint: &Endpoint, keys: &mut Rng) -> Self {
+        let is_ws = endpoint.target.transport == Transport::Ws;
         let mut link = Self {
             decoder: is_ws.then(|| Decoder::new(Role::Client, MAX_WS_MESSAGE)),
             nats: Nats {
@@ -246,23 +256,25 @@ impl Link {
         link
     }
 
+    fn handle_open(&mut self) {}
+
     /// Whether the server has confirmed the subscription.
     #[inline]
-    pub(crate) fn is_ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         self.nats.stage == Stage::Ready
     }
 
-    /// Whether [`answer`](Self::answer) has something to append.
     #[inline]
-    pub(crate) fn owes(&self) -> bool {
+    fn is_over(&self) -> bool {
+        false
+    }
+
+    #[inline]
+    fn owes(&self) -> bool {
         self.owed.is_some()
     }
 
-    /// Takes received bytes and tells what they hold; `handle` may append to the outbox.
-    ///
-    /// # Errors
-    /// The connection is of no use any more.
-    pub(crate) fn receive(
+    fn receive(
         &mut self,
         endpoint: &Endpoint,
         mut bytes: &mut [u8],
@@ -298,31 +310,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes the response of the WebSocket handshake from the front of `bytes` and returns the rest;
-    /// `None` when the response is not complete.
-    fn receive_upgrade<'b>(
-        &mut self,
-        bytes: &'b mut [u8],
-    ) -> Result<Option<&'b mut [u8]>, LinkError> {
-        let Some(upgrade) = &mut self.upgrade else {
-            return Ok(Some(bytes));
-        };
-        let before = upgrade.head.len();
-        upgrade.head.extend_from_slice(bytes);
-        let parsed = handshake::parse_response(&upgrade.head, &upgrade.key);
-        let Some(len) = parsed.map_err(LinkError::Handshake)? else {
-            return Ok(None);
-        };
-        self.upgrade = None;
-        self.nats.stage = Stage::Greeting;
-        Ok(bytes.get_mut(len.saturating_sub(before)..))
-    }
-
-    /// Appends what the bytes received so far have to be answered with.
-    ///
-    /// # Errors
-    /// The request of the WebSocket handshake cannot be written.
-    pub(crate) fn answer(
+    fn answer(
         &mut self,
         endpoint: &Endpoint,
         subject: &Subject,
@@ -361,12 +349,39 @@ impl Link {
         Ok(())
     }
 
-    /// Appends the close frame that ends a WebSocket connection in good order.
-    pub(crate) fn close(&mut self, output: &mut Output, keys: &mut Rng, code: u16) {
+    #[inline]
+    fn seal(&mut self, output: &mut Output, keys: &mut Rng) {
+        self.outbox.seal(output, keys);
+    }
+
+    /// Appends the close frame of a WebSocket connection.
+    fn close(&mut self, output: &mut Output, keys: &mut Rng, code: u16) {
         if self.decoder.is_some() && self.upgrade.is_none() {
             self.outbox.seal(output, keys);
             close::encode_close(output.tail(), code, "", Some(keys.key()));
         }
+    }
+}
+
+impl Link {
+    /// Takes the response of the WebSocket handshake from the front of `bytes` and returns the rest;
+    /// `None` when the response is not complete.
+    fn receive_upgrade<'b>(
+        &mut self,
+        bytes: &'b mut [u8],
+    ) -> Result<Option<&'b mut [u8]>, LinkError> {
+        let Some(upgrade) = &mut self.upgrade else {
+            return Ok(Some(bytes));
+        };
+        let before = upgrade.head.len();
+        upgrade.head.extend_from_slice(bytes);
+        let parsed = handshake::parse_response(&upgrade.head, &upgrade.key);
+        let Some(len) = parsed.map_err(LinkError::Handshake)? else {
+            return Ok(None);
+        };
+        self.upgrade = None;
+        self.nats.stage = Stage::Greeting;
+        Ok(bytes.get_mut(len.saturating_sub(before)..))
     }
 }
 

@@ -7,7 +7,7 @@ use protocol::nats::encode::{encode_pub, msg_len};
 use reactor::{ConnId, Io};
 
 use crate::client::{Client, Loss, Workload, Writer};
-use crate::link::Message;
+use crate::link::{Link, Message};
 use crate::payload::{self, Stream};
 use crate::rng::Rng;
 use crate::shared::{Gauges, publish};
@@ -43,6 +43,8 @@ impl Providers {
 }
 
 impl Workload for Providers {
+    type Link = Link;
+
     const ANSWERS: bool = true;
 
     fn number(&self, member: u32) -> u32 {
@@ -55,7 +57,7 @@ impl Workload for Providers {
 
     fn handle_ready(&mut self, _: u32, _: ConnId) {}
 
-    fn handle_lost(&mut self, _: u32) -> Loss {
+    fn handle_lost(&mut self, _: u32, _: ConnId) -> Loss {
         Loss::Repair
     }
 

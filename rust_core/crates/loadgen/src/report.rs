@@ -1,13 +1,14 @@
 //! The results of an engine as JSON, and the collector that puts a requestor's together.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::mpsc::Receiver;
 
 use serde::Serialize;
 
+use crate::course::{Report, Spares};
 use crate::intervals::{IntervalRow, Intervals};
 use crate::recorder::{self, Summary};
-use crate::requestor::{Report, Spares};
 use crate::run::{Counts, Sweep, Totals};
 use crate::shared::Shared;
 
@@ -15,7 +16,8 @@ use crate::shared::Shared;
 pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// A requestor's result; `connections` is those that are still there. Counts are of the measured
-/// phase but for those of connections and churn, `unmatched`, `server_errors`, `sweep` and `warmup`.
+/// phase but for those of connections, churn and traffic, `unmatched`, `server_errors`, `sweep` and
+/// `warmup`.
 #[derive(Serialize)]
 struct RequestorResult<'a> {
     connect_s: f64,
@@ -38,6 +40,11 @@ struct RequestorResult<'a> {
     reconnect_failures: u64,
     server_errors: u64,
     first_server_error: Option<&'a str>,
+    /// Answers of HTTP that are errors, by status.
+    statuses: &'a BTreeMap<u16, u64>,
+    connections_opened: u64,
+    /// From the start of the first phase to the end of the drain.
+    traffic: Traffic,
     max_send_lag_ns: u64,
     /// `null` where none was asked for.
     sweep: Option<SweepRow>,
@@ -45,6 +52,27 @@ struct RequestorResult<'a> {
     latency: Moments,
     service: Moments,
     intervals: &'a [IntervalRow],
+}
+
+/// Bytes that went over the connections, with all that frames the messages, TCP and IP excepted; and how
+/// many of them were heads of HTTP.
+#[derive(Serialize)]
+struct Traffic {
+    wire_bytes_in: u64,
+    wire_bytes_out: u64,
+    head_bytes_in: u64,
+    head_bytes_out: u64,
+}
+
+impl From<&Shared> for Traffic {
+    fn from(shared: &Shared) -> Self {
+        Self {
+            wire_bytes_in: shared.total(|gauges| &gauges.wire_bytes_in),
+            wire_bytes_out: shared.total(|gauges| &gauges.wire_bytes_out),
+            head_bytes_in: shared.total(|gauges| &gauges.head_bytes_in),
+            head_bytes_out: shared.total(|gauges| &gauges.head_bytes_out),
+        }
+    }
 }
 
 /// One request of each user; `duration_s` until the last of them had ended.
@@ -189,6 +217,9 @@ impl Collector {
             reconnect_failures: shared.total(|gauges| &gauges.reconnect_failures),
             server_errors: shared.total(|gauges| &gauges.server_errors),
             first_server_error: shared.server_error(),
+            statuses: &totals.statuses,
+            connections_opened: shared.total(|gauges| &gauges.connections_opened),
+            traffic: Traffic::from(shared),
             max_send_lag_ns: totals.max_send_lag,
             sweep: totals.sweep.as_ref().map(SweepRow::from),
             warmup,
@@ -212,6 +243,9 @@ impl Totals {
         self.duration = self.duration.max(other.duration);
         self.latency.add(&other.latency);
         self.service.add(&other.service);
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
     }
 }
 

@@ -2,10 +2,8 @@
 //! receive the replies on their own subjects.
 
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use hdrhistogram::Histogram;
 use protocol::nats::encode::{encode_pub, msg_len};
 use protocol::ws::close;
 use reactor::{ConnId, Io};
@@ -13,55 +11,14 @@ use reactor::{ConnId, Io};
 use crate::churn::{Churn, next_connected};
 use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
-use crate::link::Message;
+use crate::connection::Connection;
+use crate::course::{Course, Report, SENDS_PER_TURN, Spares};
+use crate::link::{Link, Message};
 use crate::payload::{self, Stream};
-use crate::recorder::{self, Interval};
 use crate::rng::Rng;
-use crate::run::{Run, Totals};
+use crate::run::Run;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
-
-/// Least time between two turns that only the plan begins, in nanoseconds. Requests due within it
-/// leave together: at tens of thousands a second, a timer for each would cost more than the requests.
-/// Latency runs from the planned time and so includes the wait.
-pub(crate) const PACING_NS: u64 = 100_000;
-
-/// Requests sent in one turn at most, so that replies are read in time even when the engine is late.
-pub(crate) const SENDS_PER_TURN: u32 = 1024;
-
-/// What a thread reports to the collector.
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// A second of the measured phase is over.
-    Interval(Interval),
-    /// Every request has ended.
-    Done(Box<Totals>),
-}
-
-/// Empty histograms for the intervals to come; handed back by the collector.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Spares(Arc<Mutex<Vec<Histogram<u64>>>>);
-
-impl Spares {
-    pub(crate) fn take(&self) -> Histogram<u64> {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(recorder::histogram)
-    }
-
-    pub(crate) fn give(&self, mut histogram: Histogram<u64>) {
-        histogram.reset();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(histogram);
-    }
-}
-
-enum State {
-    Idle(Box<Run>),
-    Running { run: Box<Run>, start: Instant },
-    Done,
-}
 
 /// The users of one thread.
 pub(crate) struct Users {
@@ -74,11 +31,7 @@ pub(crate) struct Users {
     /// Chooses users and providers.
     choices: Rng,
     churn: Churn,
-    state: State,
-    /// When the bytes that are being handed out were received, in nanoseconds since the start.
-    received_at: u64,
-    reports: SyncSender<Report>,
-    spares: Spares,
+    course: Course,
 }
 
 impl Users {
@@ -98,17 +51,14 @@ impl Users {
             payload: vec![0; config.request_bytes].into_boxed_slice(),
             choices: Rng::new(config.seed.wrapping_add(u64::from(thread) << 32)),
             churn: Churn::new(config, thread, users),
-            state: State::Idle(Box::new(Run::new(config, thread, users))),
-            received_at: 0,
-            reports,
-            spares,
+            course: Course::new(Run::new(config, thread, users), reports, spares),
         }
     }
 
     /// Sends one request that was due at `due`; false when nobody can.
     #[inline]
     fn send(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, due: u64, now: u64) -> bool {
-        let State::Running { run, .. } = &mut self.state else {
+        let Some(run) = self.course.run() else {
             return false;
         };
         let providers = self.providers.len() as u32;
@@ -147,43 +97,6 @@ impl Users {
             });
         true
     }
-
-    /// Reports the intervals that are over at `now`. The collector always has room but for when it
-    /// is kept from running for seconds; waiting for it then loses no figure.
-    #[inline]
-    fn report_intervals(&mut self, now: u64) {
-        let State::Running { run, .. } = &mut self.state else {
-            return;
-        };
-        while let Some(interval) = run.poll_interval(now, || self.spares.take()) {
-            // Without a collector the engine is being closed.
-            let _ = self.reports.send(Report::Interval(interval));
-        }
-    }
-
-    fn finish(&mut self, now: u64) {
-        if let State::Running { run, .. } = std::mem::replace(&mut self.state, State::Done) {
-            let (totals, last) = run.finish(now);
-            for report in last
-                .map(Report::Interval)
-                .into_iter()
-                .chain([Report::Done(totals.into())])
-            {
-                let _ = self.reports.send(report);
-            }
-        }
-    }
-
-    /// Nanoseconds since the start, once that has come.
-    #[inline]
-    fn elapsed(&self) -> Option<u64> {
-        let State::Running { start, .. } = &self.state else {
-            return None;
-        };
-        Instant::now()
-            .checked_duration_since(*start)
-            .map(|elapsed| elapsed.as_nanos() as u64)
-    }
 }
 
 /// Ends a connection in good order.
@@ -196,6 +109,8 @@ fn hang_up(io: &mut Io<Client<Users>>, keys: &mut Rng, id: ConnId) {
 }
 
 impl Workload for Users {
+    type Link = Link;
+
     const ANSWERS: bool = false;
 
     fn number(&self, member: u32) -> u32 {
@@ -211,67 +126,46 @@ impl Workload for Users {
         self.churn.handle_ready(member);
     }
 
-    fn handle_lost(&mut self, member: u32) -> Loss {
+    fn handle_lost(&mut self, member: u32, _: ConnId) -> Loss {
         self.conns[member as usize] = ConnId::NONE;
-        match self.state {
-            _ if self.churn.handle_lost(member) => Loss::Churn,
-            State::Idle(_) => Loss::Repair,
-            _ => Loss::Accept,
+        if self.churn.handle_lost(member) {
+            Loss::Churn
+        } else if self.course.is_idle() {
+            Loss::Repair
+        } else {
+            Loss::Accept
         }
     }
 
     #[inline]
     fn handle_slice(&mut self) {
-        if let Some(now) = self.elapsed() {
-            self.received_at = now;
-            self.report_intervals(now);
-        }
+        self.course.handle_slice();
     }
 
     #[inline]
     fn handle_message(&mut self, member: u32, message: &Message<'_>, _: Option<Writer<'_>>) {
-        if let State::Running { run, .. } = &mut self.state {
-            run.handle_reply(member, message, self.received_at);
+        if let Some((run, now)) = self.course.run_at_receipt() {
+            run.handle_reply(member, message, now);
         }
     }
 
     fn handle_start(&mut self, at: Instant) {
-        self.state = match std::mem::replace(&mut self.state, State::Done) {
-            State::Idle(run) => State::Running { run, start: at },
-            State::Running { mut run, start } => {
-                let start = if run.begin_warmup() { at } else { start };
-                State::Running { run, start }
-            }
-            State::Done => State::Done,
-        };
+        self.course.start(at);
     }
 
     fn handle_stop(&mut self) {
-        let now = self.elapsed().unwrap_or(0);
-        if let State::Running { run, .. } = &mut self.state {
-            run.stop(now);
+        if let Some(now) = self.course.stop() {
             self.churn.stop(now);
         }
     }
 
     #[inline]
     fn poll_turn(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, gauges: &Gauges) {
-        let Some(now) = self.elapsed() else {
-            if let State::Running { start, .. } = &self.state {
-                io.wake_at(*start);
-            }
+        let Some(now) = self.course.begin_turn(io, gauges) else {
             return;
         };
-        self.report_intervals(now);
-        let State::Running { run, .. } = &mut self.state else {
-            return;
-        };
+        let Some(run) = self.course.run() else { return };
         run.expire(now);
-        if let Some(second) = run.poll_second(now) {
-            publish(&gauges.second_count, second.count);
-            publish(&gauges.second_sum, second.sum);
-            publish(&gauges.second_max, second.max);
-        }
         if !run.is_in_sweep() {
             self.churn.poll_turns(now, &mut self.conns);
             while let Some(id) = self.churn.poll_leaver(|user| run.is_awaited(user)) {
@@ -279,35 +173,23 @@ impl Workload for Users {
             }
         }
         for _ in 0..SENDS_PER_TURN {
-            let State::Running { run, .. } = &mut self.state else {
-                return;
+            let Some(due) = self.course.run().and_then(|run| run.poll_due(now)) else {
+                break;
             };
-            let Some(due) = run.poll_due(now) else { break };
             if !self.send(io, keys, due, now) || io.is_spent() {
                 break;
             }
         }
-        let State::Running { run, start } = &mut self.state else {
-            return;
-        };
-        let counts = run.so_far();
-        publish(&gauges.sent, counts.sent);
-        publish(&gauges.received, counts.received);
-        publish(&gauges.timed_out, counts.timed_out);
-        publish(&gauges.errors, counts.errors);
-        publish(&gauges.outstanding, run.outstanding());
-        publish(&gauges.sending, run.is_sending(now).into());
-        if run.poll_swept(now) {
-            publish(&gauges.swept, 1);
-        }
+        self.course.publish(now, gauges);
         publish(&gauges.churned, self.churn.closed);
         publish(&gauges.reconnected, self.churn.restored);
+        let Some(run) = self.course.run() else { return };
         if run.is_over(now) && self.churn.is_over(now) {
-            self.finish(now);
+            self.course.finish(now);
         } else {
             let turn = self.churn.wakes_at(now).unwrap_or(u64::MAX);
-            let at = run.wakes_at(now).min(turn).max(now + PACING_NS);
-            io.wake_at(*start + Duration::from_nanos(at));
+            let at = run.wakes_at(now, true).min(turn);
+            self.course.wake_at(io, now, at);
         }
     }
 

@@ -21,7 +21,10 @@ use crate::rng::Rng;
 use crate::schedule::Schedule;
 use crate::subject::parse_provider;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+mod answers;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// Bits of an id below those that name the thread.
@@ -99,6 +102,8 @@ pub(crate) struct Totals {
     pub(crate) duration: u64,
     pub(crate) latency: Summary,
     pub(crate) service: Summary,
+    /// Answers to measured requests that are errors, by status; of HTTP only.
+    pub(crate) statuses: BTreeMap<u16, u64>,
 }
 
 /// See the module.
@@ -124,6 +129,12 @@ pub(crate) struct Run {
     last_sent: u64,
     second: Second,
     reply_bytes: usize,
+    /// Whether an answer's body is no reply with an id.
+    fetch: bool,
+    /// Measured requests after which nothing more is sent.
+    calls: u64,
+    /// Answers that are errors, by status; of measured requests.
+    statuses: BTreeMap<u16, u64>,
     thread: u64,
 }
 
@@ -167,6 +178,12 @@ impl Run {
             last_sent: 0,
             second: FIRST_SECOND,
             reply_bytes: config.reply_bytes,
+            fetch: config.fetch,
+            calls: match config.calls {
+                0 => u64::MAX,
+                calls => share(calls, config.threads, thread).1.into(),
+            },
+            statuses: BTreeMap::new(),
             thread: u64::from(thread),
         };
         if config.sweep {
@@ -246,6 +263,9 @@ impl Run {
             self.max_send_lag = self.max_send_lag.max(now.saturating_sub(due));
             self.recorder.record_sent();
             self.measured.sent += 1;
+            if self.measured.sent == self.calls {
+                self.schedule.stop(now);
+            }
         } else {
             self.counts_before().sent += 1;
         }
@@ -288,25 +308,32 @@ impl Run {
             Verdict::Awaited { planned, sent } => {
                 let is_intact =
                     payload::is_intact(message.payload, Stream::Reply, self.reply_bytes);
-                let counts = self.counts(seq);
-                if !is_intact {
-                    counts.corrupt += 1;
-                    counts.errors += 1;
-                    return;
-                }
-                counts.received += 1;
-                if planned >= self.measured_from {
-                    self.recorder.record(planned, sent, now);
-                }
-                let latency = now.saturating_sub(planned);
-                self.second.count += 1;
-                self.second.sum += latency;
-                self.second.max = self.second.max.max(latency);
+                self.accept(seq, is_intact, (planned, sent, now));
             }
             Verdict::Duplicate => self.counts(seq).duplicates += 1,
             Verdict::Late => self.counts(seq).late += 1,
             Verdict::Unmatched => self.unmatched += 1,
         }
+    }
+
+    /// Counts the reply to request `seq`; `times` are when it was due, sent and replied to.
+    #[inline]
+    fn accept(&mut self, seq: u64, is_intact: bool, times: (u64, u64, u64)) {
+        let (planned, sent, now) = times;
+        let counts = self.counts(seq);
+        if !is_intact {
+            counts.corrupt += 1;
+            counts.errors += 1;
+            return;
+        }
+        counts.received += 1;
+        if planned >= self.measured_from {
+            self.recorder.record(planned, sent, now);
+        }
+        let latency = now.saturating_sub(planned);
+        self.second.count += 1;
+        self.second.sum += latency;
+        self.second.max = self.second.max.max(latency);
     }
 
     /// A message without payload: 503 when nobody is subscribed to the request's subject.
@@ -334,9 +361,15 @@ impl Run {
     /// Ends the requests that have waited too long at `now`.
     #[inline]
     pub(crate) fn expire(&mut self, now: u64) {
-        while let Some(seq) = self.inflight.expire(now) {
-            self.counts(seq).timed_out += 1;
-        }
+        while self.expire_one(now).is_some() {}
+    }
+
+    /// Ends a request that has waited too long at `now`; whose it was.
+    #[inline]
+    pub(crate) fn expire_one(&mut self, now: u64) -> Option<u32> {
+        let seq = self.inflight.expire(now)?;
+        self.counts(seq).timed_out += 1;
+        Some(self.inflight.user(seq))
     }
 
     /// See [`Inflight::is_awaited`].
@@ -388,11 +421,13 @@ impl Run {
             && self.inflight.waiting() == 0
     }
 
-    /// When something is to be done next, as seen at `now` and if nothing arrives before.
+    /// When something is to be done next, as seen at `now` and if nothing arrives before; `may_send` is
+    /// whether there is anybody to send a request that is due.
     #[inline]
-    pub(crate) fn wakes_at(&self, now: u64) -> u64 {
+    pub(crate) fn wakes_at(&self, now: u64, may_send: bool) -> u64 {
         // While full, room comes only from what arrives or expires.
-        let due = self.schedule.peek(now).filter(|_| !self.inflight.is_full());
+        let may_send = may_send && !self.inflight.is_full();
+        let due = self.schedule.peek(now).filter(|_| may_send);
         let end = due
             .is_none()
             .then(|| self.schedule.end())
@@ -438,6 +473,7 @@ impl Run {
             duration,
             latency,
             service,
+            statuses: self.statuses,
         };
         (totals, last)
     }

@@ -27,6 +27,15 @@ pub(crate) struct Gauges {
     pub(crate) sending: AtomicU64,
     /// 1 once every request of the sweep has ended.
     pub(crate) swept: AtomicU64,
+    /// Connections established, those to be closed again included.
+    pub(crate) connections_opened: AtomicU64,
+    /// Bytes received and sent since the run began, with all that frames the messages; TCP and IP are
+    /// not counted.
+    pub(crate) wire_bytes_in: AtomicU64,
+    pub(crate) wire_bytes_out: AtomicU64,
+    /// Of these, heads of HTTP.
+    pub(crate) head_bytes_in: AtomicU64,
+    pub(crate) head_bytes_out: AtomicU64,
     /// Messages that a provider cannot answer.
     pub(crate) unanswerable: AtomicU64,
     pub(crate) misrouted: AtomicU64,
@@ -126,14 +135,14 @@ impl Shared {
         self.error.get_or_init(|| why);
     }
 
-    /// The text of the first `-ERR` on a connection that was ready.
+    /// The text of the first `-ERR` on a connection that was ready, or of the first answer of HTTP that is
+    /// an error.
     pub(crate) fn server_error(&self) -> Option<&str> {
         self.server_error.get().map(String::as_str)
     }
 
-    pub(crate) fn note_server_error(&self, text: &[u8]) {
-        self.server_error
-            .get_or_init(|| String::from_utf8_lossy(text).into_owned());
+    pub(crate) fn note_server_error(&self, text: impl FnOnce() -> String) {
+        self.server_error.get_or_init(text);
     }
 
     /// Whether every thread has ended.

@@ -69,7 +69,7 @@ impl BroadcasterConfig {
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         let mut fields = Fields::parse(json)?;
         let config = Self {
-            target: fields.target()?,
+            target: fields.nats_target()?,
             users: fields.required("users")?,
             first_user: fields.or("first_user", 0)?,
             subjects: fields.or("subjects", 1)?,

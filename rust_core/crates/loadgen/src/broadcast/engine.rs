@@ -14,11 +14,11 @@ use super::window::{Board, Window};
 use super::workload::Role;
 use crate::client::Mail;
 use crate::clock::monotonic_ns;
+use crate::course::Spares;
 use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
 use crate::engine::{PROVIDERS_IN_FLIGHT, REPORTS_PER_THREAD, START_DELAY, lock};
 use crate::report::{Phase, encode_requestor_progress};
-use crate::requestor::Spares;
 use crate::shared::Shared;
 
 struct Running {

@@ -15,7 +15,7 @@ use super::window::Board;
 use super::workload::{Role, wake_at};
 use crate::client::{Client, Loss, Mail};
 use crate::clock::monotonic_ns;
-use crate::requestor::{PACING_NS, SENDS_PER_TURN, Spares};
+use crate::course::{PACING_NS, SENDS_PER_TURN, Spares};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use crate::shared::{Gauges, publish};

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 
 use super::window::{Board, Row, Tally, Window};
+use crate::course::Spares;
 use crate::intervals::{IntervalRow, Intervals};
 use crate::recorder::{Interval, Summary};
 use crate::report::{Moments, NS_PER_S, encode};
-use crate::requestor::Spares;
 use crate::shared::Shared;
 
 /// What a thread reports to the collector.

@@ -15,8 +15,8 @@ use super::window::Board;
 use super::workload::{PUBLISHING_THREAD, Role, wake_at};
 use crate::client::{Client, Loss, Mail};
 use crate::clock::monotonic_ns;
+use crate::course::Spares;
 use crate::link::Message;
-use crate::requestor::Spares;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 

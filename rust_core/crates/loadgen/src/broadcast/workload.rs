@@ -7,7 +7,7 @@ use reactor::{ConnId, Io};
 use super::publishers::Publishers;
 use super::subscribers::Subscribers;
 use crate::client::{Client, Loss, Workload, Writer};
-use crate::link::Message;
+use crate::link::{Link, Message};
 use crate::rng::Rng;
 use crate::shared::Gauges;
 use crate::subject::Subject;
@@ -28,6 +28,8 @@ pub(crate) fn wake_at(io: &mut Io<Client<Role>>, now: u64, at: u64) {
 }
 
 impl Workload for Role {
+    type Link = Link;
+
     const ANSWERS: bool = false;
 
     fn number(&self, member: u32) -> u32 {
@@ -50,7 +52,7 @@ impl Workload for Role {
         }
     }
 
-    fn handle_lost(&mut self, member: u32) -> Loss {
+    fn handle_lost(&mut self, member: u32, _: ConnId) -> Loss {
         match self {
             Self::Publish(publishers) => publishers.handle_lost(member),
             Self::Subscribe(users) => users.handle_lost(member),

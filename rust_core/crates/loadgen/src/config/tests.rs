@@ -56,6 +56,8 @@ fn every_key_is_read() {
         providers: 3,
         rate: 2.5,
         outstanding: 0,
+        calls: 0,
+        fetch: false,
         sweep: true,
         warmup_s: 1.0,
         duration_s: 2.0,
@@ -144,4 +146,42 @@ fn errors_name_the_key() {
             "{json}"
         );
     }
+}
+
+#[test]
+fn http_carries_requests_of_one_each() {
+    let base = r#"{"transport":"rest-new","rate":0,"outstanding":10,"calls":5,"path":"/x"}"#;
+    let config = RequestorConfig::from_json(&with(base)).unwrap();
+    assert_eq!(config.target.to_string(), "http://127.0.0.1:8080/x");
+    assert_eq!((config.calls, config.fetch), (5, false));
+    let page = r#"{"transport":"rest","fetch":true,"reply_bytes":0}"#;
+    assert!(RequestorConfig::from_json(&with(page)).is_ok());
+    let refused = [
+        (r#"{"fetch":true}"#, "fetch", "ws fetches nothing"),
+        (r#"{"calls":5}"#, "calls", "only a closed loop"),
+        (
+            r#"{"rate":0,"outstanding":9,"threads":2,"calls":1}"#,
+            "calls",
+            "1 is not between 2 and",
+        ),
+        (
+            r#"{"transport":"rest","rate":0,"outstanding":11}"#,
+            "outstanding",
+            "11 with 10 users",
+        ),
+        (
+            r#"{"transport":"rest","churn_rate":1}"#,
+            "churn_rate",
+            "come and go by themselves",
+        ),
+        (r#"{"transport":"http"}"#, "transport", "unknown variant"),
+    ];
+    for (json, key, what) in refused {
+        let error = RequestorConfig::from_json(&with(json)).unwrap_err();
+        assert_eq!(error.key, key, "{error}");
+        assert!(error.what.contains(what), "{error}");
+    }
+    let json = r#"{"transport":"rest","address":"127.0.0.1:1"}"#;
+    let error = ProviderConfig::from_json(json).unwrap_err();
+    assert!(error.what.contains("carries requests only"), "{error}");
 }

@@ -46,8 +46,8 @@ struct Peer {
 impl Peer {
     fn new(transport: Transport) -> Self {
         let mut keys = Rng::new(5);
-        let link = Link::new(transport, &mut keys);
         let endpoint = endpoint(transport);
+        let link = Link::new(&endpoint, &mut keys);
         Self {
             endpoint,
             link,
@@ -66,6 +66,7 @@ impl Peer {
                     told.push(match event {
                         Event::Message(message) => message.payload.escape_ascii().to_string(),
                         Event::Error(text) => format!("-ERR {}", text.escape_ascii()),
+                        Event::Answer(answer) => panic!("{answer}"),
                     });
                 })?;
             self.answer(&mut output);
@@ -173,8 +174,8 @@ fn joins_however_the_bytes_are_cut() {
                 b"MSG /c/7 1 3\r\nabc\r\nPING\r\nHMSG /c/7 1 12 14\r\nNATS/1.0\r\n\r\nde\r\n\
                 -ERR 'Permissions Violation'\r\nINFO {}\r\n+OK\r\nPING\r\n";
             let bytes = match transport {
-                Transport::Tcp => stream.to_vec(),
                 Transport::Ws => stream.chunks(11).flat_map(framed).collect(),
+                _ => stream.to_vec(),
             };
             let sent = peer.feed(&bytes, piece).unwrap();
             assert_eq!(ops(transport, &sent), ["Pong", "Pong"]);
@@ -337,8 +338,8 @@ proptest! {
         let stream: Vec<u8> = cuts.iter().flat_map(|n| parts[*n]).copied().collect();
         for transport in [Transport::Tcp, Transport::Ws] {
             let bytes = match transport {
-                Transport::Tcp => stream.clone(),
                 Transport::Ws => stream.chunks(7).flat_map(framed).collect(),
+                _ => stream.clone(),
             };
             let outcome = |piece| {
                 let mut peer = ready(transport, 100_000);

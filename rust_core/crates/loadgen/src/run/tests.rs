@@ -146,7 +146,7 @@ fn stopping_drops_what_was_planned_and_waits_for_what_was_sent() {
     run.stop(130 * MS);
     assert_eq!(run.poll_due(u64::MAX), None);
     assert!(!run.is_over(140 * MS));
-    assert_eq!(run.wakes_at(140 * MS), 170 * MS);
+    assert_eq!(run.wakes_at(140 * MS, true), 170 * MS);
     run.handle_reply(0, &message(&reply(id)), 140 * MS);
     run.expire(140 * MS);
     assert!(run.is_over(140 * MS));
@@ -197,7 +197,7 @@ fn a_closed_loop_keeps_so_many_outstanding_until_the_end() {
     };
     let first = send(&mut run, 0);
     assert_eq!((first.len(), run.outstanding()), (3, 3));
-    assert_eq!(run.wakes_at(0), 50 * MS);
+    assert_eq!(run.wakes_at(0, true), 50 * MS);
     for (n, id) in first.iter().enumerate() {
         run.handle_reply(0, &message(&reply(*id)), n as u64);
         assert_eq!(send(&mut run, 99 * MS + n as u64).len(), 1);
@@ -266,7 +266,7 @@ fn a_sweep_is_one_request_of_each_user_counted_apart() {
                 }
             }
             assert!(!run.is_over(now) && !run.begin_warmup());
-            assert!(run.wakes_at(now) > now || run.poll_due(now).is_some());
+            assert!(run.wakes_at(now, true) > now || run.poll_due(now).is_some());
             assert!(run.poll_interval(now, histogram).is_none());
             now += 10 * MS;
             run.expire(now);
@@ -361,4 +361,104 @@ proptest! {
         let (totals, _) = run.finish(now);
         prop_assert_eq!(totals.latency.count, measured.received);
     }
+}
+
+#[test]
+fn a_closed_loop_ends_after_its_calls() {
+    let json = r#","rate":0,"outstanding":3,"calls":7,"warmup_s":0,"duration_s":9"#;
+    let mut run = Run::new(&config(json), 0, 4);
+    let mut now = 0;
+    while let Some(due) = run.poll_due(now) {
+        let id = run.begin(1, 0, due, now);
+        run.handle_reply(1, &message(&reply(id)), now + MS);
+        now += 2 * MS;
+    }
+    assert!(run.is_over(now) && !run.is_sending(now));
+    let (totals, _) = run.finish(now);
+    assert_eq!((totals.measured.sent, totals.measured.received), (7, 7));
+    assert_eq!(totals.duration, 6 * 2 * MS, "until the last was sent");
+}
+
+#[test]
+fn calls_are_divided_among_threads_and_the_warm_up_is_none() {
+    let json = r#","rate":0,"outstanding":4,"calls":5,"threads":2,"duration_s":9"#;
+    let config = config(json);
+    let sent = [0, 1].map(|thread| {
+        let mut run = Run::new(&config, thread, 2);
+        // The warm-up lasts 100 ms.
+        for now in (0..200).map(|ms| ms * MS) {
+            if let Some(due) = run.poll_due(now) {
+                let id = run.begin(1, 0, due, now);
+                run.handle_reply(1, &message(&reply(id)), now);
+            }
+        }
+        let (totals, _) = run.finish(200 * MS);
+        assert_eq!(totals.warmup.sent, 100);
+        totals.measured.sent
+    });
+    assert_eq!(sent, [3, 2]);
+}
+
+#[test]
+fn an_answer_ends_the_one_request_of_its_user() {
+    let json = r#","rate":0,"outstanding":4,"warmup_s":0"#;
+    let mut run = Run::new(&config(json), 0, 4);
+    let ask = |run: &mut Run, user| {
+        let due = run.poll_due(0).unwrap();
+        reply(run.begin(user, 0, due, 0))
+    };
+    let right = ask(&mut run, 0);
+    run.handle_answer(0, 200, &right, MS);
+    run.handle_answer(0, 200, &right, MS);
+    // Another user's reply, which its payload names, and none at all.
+    let other = ask(&mut run, 1);
+    ask(&mut run, 2);
+    run.handle_answer(2, 200, &other, MS);
+    run.handle_answer(1, 200, b"short", MS);
+    for status in [503, 503, 429] {
+        ask(&mut run, 3);
+        run.handle_answer(3, status, b"no", MS);
+    }
+    ask(&mut run, 3);
+    run.fail(3);
+    run.fail(3);
+    assert_eq!(run.outstanding(), 0);
+    let (totals, _) = run.finish(MS);
+    let Counts {
+        sent,
+        received,
+        errors,
+        corrupt,
+        duplicates,
+        no_responders,
+        ..
+    } = totals.measured;
+    assert_eq!((sent, received, errors), (7, 1, 6));
+    assert_eq!((corrupt, duplicates, no_responders), (2, 1, 2));
+    assert_eq!(totals.statuses, BTreeMap::from([(429, 1), (503, 2)]));
+}
+
+#[test]
+fn a_page_is_judged_by_its_size() {
+    let json =
+        r#","transport":"rest","fetch":true,"reply_bytes":1,"rate":0,"outstanding":2,"warmup_s":0"#;
+    let json = format!(r#"{{"address":"127.0.0.1:1","users":4,"duration_s":0.2{json}}}"#);
+    let mut run = Run::new(&RequestorConfig::from_json(&json).unwrap(), 0, 4);
+    for (user, body) in [(0, &b"a"[..]), (1, b"ab")] {
+        let due = run.poll_due(0).unwrap();
+        run.begin(user, 0, due, 0);
+        run.handle_answer(user, 200, body, MS);
+    }
+    let (totals, _) = run.finish(MS);
+    assert_eq!((totals.measured.received, totals.measured.corrupt), (1, 1));
+}
+
+#[test]
+fn with_nobody_to_send_it_what_is_due_wakes_nobody() {
+    let mut run = Run::new(&config(r#","warmup_s":0"#), 0, 4);
+    let due = run.poll_due(0).unwrap();
+    run.begin(0, 0, due, 0);
+    // The next one is due after 10 ms, and the first one expires after 50.
+    assert_eq!(run.wakes_at(20 * MS, true), 10 * MS);
+    assert_eq!(run.wakes_at(20 * MS, false), 50 * MS);
 }

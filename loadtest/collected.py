@@ -1,0 +1,39 @@
+"""What a run gathers while it goes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from loadtest.messages import BroadcasterResult, Progress, ProviderResult, RequestorResult
+from loadtest.results import Load, Sample, Server
+from loadtest.scenario import AnyScenario
+from loadtest.soak import Look
+
+
+@dataclass(kw_only=True)
+class Collected:
+    """Everything that a run has gathered so far; a run that failed has less."""
+
+    scenario: AnyScenario
+    target: str | None
+    environment: dict[str, Any]
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    error: str | None = None
+    requestors: list[RequestorResult] = field(default_factory=list)
+    provider: ProviderResult | None = None
+    broadcasters: list[BroadcasterResult] = field(default_factory=list)
+    last_progress: list[Progress] = field(default_factory=list)
+    """Of the requestors or broadcasters whose results never came."""
+    server: Server = field(default_factory=Server)
+    load: Load = field(default_factory=Load)
+    counters: Mapping[str, Any] | None = None
+    """The own broker's /varz after the drain."""
+    timeline: list[Sample] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    """Of a soak."""
+
+    @property
+    def results(self) -> Sequence[RequestorResult] | Sequence[BroadcasterResult]:
+        """Of whoever measured."""
+        return self.requestors or self.broadcasters
