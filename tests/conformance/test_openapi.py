@@ -68,7 +68,8 @@ async def test_generated_requests_that_are_answered(start_broker: Callable[..., 
     await client.subscribe(">", cb=reply)
     await client.flush()
     await asyncio.to_thread(generate_and_check, broker)
-    assert answers > 50
+    # Each of the four kinds several times.
+    assert answers > 16
     await client.close()
 
 
