@@ -82,7 +82,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cors_origins: Annotated[
         tuple[str, ...] | UnsetType,
         Meta(
-            description='Origin whose pages may use the HTTP gateway, "*" for all; may be given several times.',
+            description='Origin whose pages may use the HTTP gateway, "*" for all; may be repeated.',
             extra={"metavar": "ORIGIN"},
         ),
     ] = UNSET

@@ -7,7 +7,7 @@ import base64
 import json
 import time
 from http.client import HTTPConnection, HTTPResponse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import nats
 import pytest
@@ -36,6 +36,21 @@ def call(
         return answer, answer.read()
     finally:
         connection.close()
+
+
+def publish(broker: Broker, *messages: tuple[str, bytes]) -> None:
+    """One after the other on one connection: those of different publishers may overtake each other."""
+    connection = HTTPConnection(*broker.http, timeout=20)
+    for subject, body in messages:
+        connection.request("POST", f"/v1/publish/{subject}", body)
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (202, b"")
+    connection.close()
+
+
+async def arrived(messages: list[Msg], count: int = 1) -> None:
+    """Wait until so many have come."""
+    await asyncio.to_thread(wait_until, lambda: len(messages) >= count)
 
 
 async def acall(*arguments: Any, **options: Any) -> tuple[HTTPResponse, bytes]:
@@ -142,8 +157,7 @@ async def test_no_reply_in_time(broker: Broker) -> None:
     assert "0.2 s" in problem(answer, answer.read())
     assert 0.19 < time.monotonic() - started < 5
     await asyncio.to_thread(connection.request, "POST", path + "?timeout=10", b"2")
-    while len(late) < 2:
-        await asyncio.sleep(0.01)
+    await arrived(late, 2)
     await late[0].respond(b"late")
     await late[1].respond(b"in time")
     await late[1].respond(b"again")
@@ -217,8 +231,7 @@ async def test_a_caller_that_leaves_gets_no_reply(broker: Broker) -> None:
     before = broker.conservation()["dropped"]["closed"]
     with Caller(broker.http) as caller:
         caller.send(b"POST /v1/request/gateway.left HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-        while not requests:
-            await asyncio.sleep(0.01)
+        await arrived(requests)
     await asyncio.to_thread(wait_until, lambda: broker.varz()["connections"] == connections)
     await requests[0].respond(b"too late")
     await client.flush()
@@ -237,8 +250,7 @@ async def test_forged_reply_subjects_do_no_harm(broker: Broker) -> None:
     await client.subscribe("gateway.forged", cb=keep)
     await client.flush()
     pending = asyncio.create_task(acall(broker, "POST", "/v1/request/gateway.forged", b"x"))
-    while not requests:
-        await asyncio.sleep(0.01)
+    await arrived(requests)
     genuine = requests[0].reply
     prefix, address = genuine.rsplit(".", 1)
     shard, slot, generation, number = address.split("-")
@@ -317,7 +329,7 @@ class Events:
             self.caller.fill()
         self.head, _, self.caller.received = self.caller.received.partition(b"\r\n\r\nretry: 2000\n\n")
 
-    def __enter__(self) -> Events:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -337,8 +349,8 @@ def test_events(broker: Broker) -> None:
     with Events(broker, "/v1/subscribe/gateway.stream.*") as events:
         assert events.head.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"\r\nContent-Type: text/event-stream\r\n" in events.head
-        for payload in (b"one", b"", b"two\nlines", b"a\r\nb", b"\xff\x00"):
-            assert call(broker, "POST", "/v1/publish/gateway.stream.x", payload)[0].status == 202
+        payloads = (b"one", b"", b"two\nlines", b"a\r\nb", b"\xff\x00")
+        publish(broker, *(("gateway.stream.x", payload) for payload in payloads))
         assert events.next() == ["id: 1", "data: one"]
         assert events.next() == ["id: 2", "data: "]
         assert events.next() == ["id: 3", "data: two", "data: lines"]
@@ -346,16 +358,15 @@ def test_events(broker: Broker) -> None:
             assert events.next() == [
                 f"id: {number}", "event: base64", f"data: {base64.b64encode(payload).decode()}",
             ]  # fmt: skip
-        call(broker, "POST", "/v1/publish/gateway.other.x", b"not for it")
-        call(broker, "POST", "/v1/publish/gateway.stream.y", b"six")
+        publish(broker, ("gateway.other.x", b"not for it"), ("gateway.stream.y", b"six"))
         assert events.next() == ["id: 6", "data: six"]
 
 
 def test_events_in_json(broker: Broker) -> None:
     with Events(broker, "/v1/subscribe/gateway.%3E?format=json") as events:
         call(broker, "POST", "/v1/publish/gateway.json.1", b'{"a":\r\n1}', {"X-A": "b"})
-        call(broker, "POST", "/v1/publish/gateway.json.2", b"\xff")
         first = events.next()
+        publish(broker, ("gateway.json.2", b"\xff"))
         assert first[0] == "id: 1"
         assert json.loads(first[1].removeprefix("data: ")) == {
             "subject": "gateway.json.1", "headers": {"X-A": ["b"]}, "data": '{"a":\r\n1}',
@@ -381,7 +392,10 @@ def test_a_stream_that_ends_is_unsubscribed(broker: Broker) -> None:
 def test_a_stream_that_is_not_read_is_cut(start_broker: Callable[..., Broker]) -> None:
     """Nobody else notices, and what it lost is counted."""
     broker = start_broker(max_pending=2_000_000, max_payload=1_000_000, write_deadline_s=1)
-    with Events(broker, "/v1/subscribe/gateway.flood"), Events(broker, "/v1/subscribe/gateway.flood") as reader:
+    with (
+        Events(broker, "/v1/subscribe/gateway.flood"),
+        Events(broker, "/v1/subscribe/gateway.flood") as reader,
+    ):
         for number in range(1, 41):
             assert call(broker, "POST", "/v1/publish/gateway.flood", b"x" * 900_000)[0].status == 202
             assert reader.next()[0] == f"id: {number}"
@@ -417,7 +431,9 @@ def test_the_api_describes_itself(broker: Broker) -> None:
     assert answer.status == 200
     document = json.loads(body)
     assert document["openapi"].startswith("3.1")
-    assert {"/v1/request/{subject}", "/v1/publish/{subject}", "/v1/subscribe/{subject}"} <= set(document["paths"])
+    assert {"/v1/request/{subject}", "/v1/publish/{subject}", "/v1/subscribe/{subject}"} <= set(
+        document["paths"]
+    )
 
 
 def test_a_drain_ends_streams_and_answers_what_waits(start_broker: Callable[..., Broker]) -> None:
@@ -433,8 +449,7 @@ def test_a_drain_ends_streams_and_answers_what_waits(start_broker: Callable[...,
         await client.subscribe("gateway.drain", cb=keep)
         await client.flush()
         pending = asyncio.create_task(acall(broker, "POST", "/v1/request/gateway.drain", b"x"))
-        while not requests:
-            await asyncio.sleep(0.01)
+        await arrived(requests)
         broker.process.terminate()
         await asyncio.sleep(0.2)
         await requests[0].respond(b"still here")

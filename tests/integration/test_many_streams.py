@@ -33,6 +33,7 @@ def read_line(output: TextIO | None) -> str:
     return output.readline().strip()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("driver", ["epoll", "uring"])
 def test_every_stream_gets_every_message(start_broker: Callable[..., Broker], driver: str) -> None:
     """10,000 streams of either kind, 1,000 messages, 20,000,000 deliveries: each compared, none missing."""
@@ -57,14 +58,14 @@ def test_every_stream_gets_every_message(start_broker: Callable[..., Broker], dr
         assert [read_line(client.stdout) for client in clients] == ["ready", "ready"]
         wait_until(lambda: broker.varz()["subscriptions"] == 2 * STREAMS)
         with Caller(broker.http) as caller:
-            caller.socket.settimeout(60)
+            caller.socket.settimeout(240)
             head = f"POST /v1/publish/{SUBJECT} HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n".encode()
             bodies = [payload(number) for number in range(1, MESSAGES + 1)]
             caller.send(b"".join(head % len(body) + body for body in bodies))
             assert all(caller.answer().status == 202 for _ in bodies)
         assert [read_line(client.stdout) for client in clients] == ["complete", "complete"]
         due = 2 * STREAMS * MESSAGES
-        wait_until(lambda: broker.conservation()["delivered"] >= due)
+        wait_until(lambda: broker.conservation()["delivered"] >= due, 60)
         conservation = broker.conservation()
         assert conservation["matched"] == conservation["delivered"] == due
         assert not any(conservation["dropped"].values()), conservation
