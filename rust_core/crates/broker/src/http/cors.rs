@@ -15,12 +15,11 @@ pub(super) enum Origin {
 /// A request that names no origin does not come from a page of another one. Browsers leave the method
 /// and body of simple requests to such a page, so that foreign ones must be refused, not only kept from
 /// reading the answer.
-pub(super) fn origin(head: &RequestHead<'_>, allowed: &[String]) -> Origin {
-    let mut origins = head.headers.values("Origin");
-    let Some(origin) = origins.next() else {
+pub(super) fn origin(head: &RequestHead<'_>, origin: Option<&[u8]>, allowed: &[String]) -> Origin {
+    let Some(origin) = origin else {
         return Origin::Same;
     };
-    let (Ok(origin), None) = (std::str::from_utf8(origin), origins.next()) else {
+    let Ok(origin) = std::str::from_utf8(origin) else {
         return Origin::Foreign;
     };
     if allowed

@@ -86,6 +86,11 @@ const NOT_RETURNED: &[&str] = &[
     "upgrade",
 ];
 
+/// Whether receivers of a message may get the field of a request with this name.
+pub(super) fn is_forwarded(name: &[u8]) -> bool {
+    !starts_with(name, b"sec-") && !is_among(name, NOT_FORWARDED)
+}
+
 fn starts_with(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len())
         .is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -105,12 +110,9 @@ pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
         let name = std::str::from_utf8(name).unwrap_or_default();
         names_others && fields.has_token("Connection", name)
     };
-    let is_forwarded = |name: &[u8]| {
-        !starts_with(name, b"sec-") && !is_among(name, NOT_FORWARDED) && !is_connections(name)
-    };
     let mut forwarded = fields
         .iter()
-        .filter(|(name, _)| is_forwarded(name))
+        .filter(|(name, _)| is_forwarded(name) && !is_connections(name))
         .peekable();
     if forwarded.peek().is_some() && encode_block(out, None, forwarded).is_err() {
         // A parsed field has nothing that a block cannot hold.

@@ -4,8 +4,6 @@
 //! `_INBOX.<secret>.<shard>-<slot>-<generation>-<number>`, all in hexadecimal. The secret is this
 //! process's own; who subscribes by a wildcard sees the replies like those of any client.
 
-use std::io::Write;
-
 use reactor::ConnId;
 
 use crate::mail::Subscriber;
@@ -35,9 +33,15 @@ impl Inboxes {
         out.extend_from_slice(&self.prefix);
         let bits = to.conn.to_bits();
         let (slot, generation) = (bits as u32, (bits >> 32) as u32);
-        let number = to.index & !REPLY;
-        // A vector takes everything.
-        let _ = write!(out, "{:x}-{slot:x}-{generation:x}-{number:x}", to.shard);
+        for (n, part) in [to.shard.into(), slot, generation, to.index & !REPLY]
+            .into_iter()
+            .enumerate()
+        {
+            if n > 0 {
+                out.push(b'-');
+            }
+            encode_hex(out, part);
+        }
     }
 
     /// Who waits for what is published to `subject`; `None` for every other subject.
@@ -48,13 +52,27 @@ impl Inboxes {
     }
 }
 
+fn encode_hex(out: &mut Vec<u8>, number: u32) {
+    let digits = (32 - number.leading_zeros()).div_ceil(4).max(1);
+    out.extend((0..digits).rev().map(|digit| {
+        let value = number >> (4 * digit) & 0xf;
+        b"0123456789abcdef"[value as usize]
+    }));
+}
+
+/// One to eight digits.
+fn parse_hex(digits: &[u8]) -> Option<u32> {
+    if !(1..=8).contains(&digits.len()) {
+        return None;
+    }
+    digits.iter().try_fold(0, |number: u32, digit| {
+        Some(number << 4 | char::from(*digit).to_digit(16)?)
+    })
+}
+
 fn parse(address: &[u8]) -> Option<Subscriber> {
-    let mut parts = std::str::from_utf8(address).ok()?.split('-');
-    let mut next = || {
-        let part = parts.next()?;
-        let is_hex = part.bytes().all(|byte| byte.is_ascii_hexdigit());
-        u32::from_str_radix(part, 16).ok().filter(|_| is_hex)
-    };
+    let mut parts = address.split(|byte| *byte == b'-');
+    let mut next = || parse_hex(parts.next()?);
     let shard = u16::try_from(next()?).ok()?;
     let (slot, generation, number) = (next()?, next()?, next()?);
     if parts.next().is_some() || number & REPLY != 0 {

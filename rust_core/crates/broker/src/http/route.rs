@@ -57,11 +57,48 @@ pub(crate) struct Call {
     pub(super) head_only: bool,
 }
 
+/// What the routes look at in the fields of a head, found in one pass.
+#[derive(Default)]
+struct Noted<'a> {
+    origin: Option<&'a [u8]>,
+    timeout: Option<&'a [u8]>,
+    /// One of these two stands more than once.
+    has_duplicate: bool,
+    /// There are fields that receivers of a message get.
+    has_forwarded: bool,
+}
+
+impl<'a> Noted<'a> {
+    fn read(head: &RequestHead<'a>) -> Self {
+        let mut noted = Self::default();
+        for (name, value) in head.headers.iter() {
+            let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+            match name.len() {
+                6 if is("origin") => noted.has_duplicate |= noted.origin.replace(value).is_some(),
+                17 if is("x-request-timeout") => {
+                    noted.has_duplicate |= noted.timeout.replace(value).is_some();
+                }
+                _ => noted.has_forwarded |= gateway::is_forwarded(name),
+            }
+        }
+        noted
+    }
+}
+
 /// The most characters of a timeout.
 const MAX_TIMEOUT: usize = 16;
 
+/// The methods of a resource that is read, and of one that is written to.
 const READ: &str = "GET, HEAD, OPTIONS";
 const WRITE: &str = "POST, OPTIONS";
+
+/// What a path below `/v1/` stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Resource {
+    Request,
+    Publish,
+    Subscribe,
+}
 
 impl Call {
     pub(super) fn fail(&mut self, status: u16, detail: impl Into<Cow<'static, str>>) {
@@ -97,28 +134,31 @@ impl Call {
     pub(super) fn route(&mut self, head: &RequestHead<'_>, limits: &GatewayLimits) {
         self.begin(head);
         let path = head.path();
-        let (allow, subject) = match path {
+        let (allow, call) = match path {
             "/byte" | "/openapi.json" => (READ, None),
-            _ => match path
-                .strip_prefix("/v1/")
-                .and_then(|rest| rest.split_once('/'))
-            {
-                Some(("request" | "publish", subject)) => (WRITE, Some(subject)),
-                Some(("subscribe", subject)) => (READ, Some(subject)),
-                _ if path.starts_with("/v1/") => {
+            _ => match path.strip_prefix("/v1/").map(|rest| rest.split_once('/')) {
+                Some(Some(("request", subject))) => (WRITE, Some((Resource::Request, subject))),
+                Some(Some(("publish", subject))) => (WRITE, Some((Resource::Publish, subject))),
+                Some(Some(("subscribe", subject))) => (READ, Some((Resource::Subscribe, subject))),
+                Some(_) => {
                     self.fail(404, "no such resource; GET /openapi.json lists them");
                     return;
                 }
-                _ => {
+                None => {
                     self.action = Action::Upgrade;
                     return;
                 }
             },
         };
-        match cors::origin(head, &limits.cors_origins) {
+        let noted = Noted::read(head);
+        if noted.has_duplicate {
+            self.fail(400, HttpError::DuplicateHeader.reason());
+            return;
+        }
+        match cors::origin(head, noted.origin, &limits.cors_origins) {
             Origin::Same => {}
             Origin::Allowed(origin) => self.origin = Some(origin),
-            Origin::Foreign if path.starts_with("/v1/") => {
+            Origin::Foreign if call.is_some() => {
                 self.fail(403, "this origin is not allowed (cors_origins)");
                 return;
             }
@@ -128,7 +168,11 @@ impl Call {
             self.action = Action::Options(allow);
             return;
         }
-        let is_known = allow.split(", ").any(|method| method == head.method);
+        let is_known = match head.method {
+            "GET" | "HEAD" => allow == READ,
+            "POST" => allow == WRITE,
+            _ => false,
+        };
         if !is_known {
             self.action = Action::Fail {
                 status: 405,
@@ -137,7 +181,7 @@ impl Call {
             };
             return;
         }
-        let Some(subject) = subject else {
+        let Some((resource, subject)) = call else {
             self.action = if path == "/byte" {
                 Action::Byte
             } else {
@@ -145,7 +189,7 @@ impl Call {
             };
             return;
         };
-        if let Err(detail) = self.address(head, subject, limits) {
+        if let Err(detail) = self.address(head, &noted, resource, subject, limits) {
             self.fail(400, detail);
         }
     }
@@ -189,6 +233,8 @@ impl Call {
     fn address(
         &mut self,
         head: &RequestHead<'_>,
+        noted: &Noted<'_>,
+        resource: Resource,
         subject: &str,
         limits: &GatewayLimits,
     ) -> Result<(), Cow<'static, str>> {
@@ -199,8 +245,7 @@ impl Call {
         if self.subject.len() > limits.max_subject {
             return Err(format!("the subject is longer than {} bytes", limits.max_subject).into());
         }
-        let resource = head.path();
-        if resource.starts_with("/v1/subscribe/") {
+        if resource == Resource::Subscribe {
             router::subject::validate_subscription(&self.subject)
                 .map_err(|error| error.to_string())?;
             let format = query_value(head.query(), "format").map_err(HttpError::reason)?;
@@ -218,11 +263,13 @@ impl Call {
             }
             Err(error) => return Err(error.to_string().into()),
         }
-        gateway::encode_headers(&head.headers, &mut self.headers);
-        self.action = if resource.starts_with("/v1/publish/") {
+        if noted.has_forwarded {
+            gateway::encode_headers(&head.headers, &mut self.headers);
+        }
+        self.action = if resource == Resource::Publish {
             Action::Publish
         } else {
-            self.timeout = timeout(head, limits)?;
+            self.timeout = timeout(noted.timeout, head.query(), limits)?;
             Action::Request
         };
         Ok(())
@@ -231,22 +278,26 @@ impl Call {
 
 /// How long a caller will wait: as the field or the query's parameter says, the shorter where both do, or
 /// the default.
-fn timeout(head: &RequestHead<'_>, limits: &GatewayLimits) -> Result<Duration, Cow<'static, str>> {
-    let field = head.headers.value("X-Request-Timeout");
-    let field = field.map_err(HttpError::reason)?;
+fn timeout(
+    field: Option<&[u8]>,
+    query: Option<&str>,
+    limits: &GatewayLimits,
+) -> Result<Duration, Cow<'static, str>> {
     let field = field.map(|field| std::str::from_utf8(field).unwrap_or_default());
-    let parameter = query_value(head.query(), "timeout").map_err(HttpError::reason)?;
+    let parameter = query_value(query, "timeout").map_err(HttpError::reason)?;
     let most = limits.max_request_timeout;
-    let given = [field, parameter].into_iter().flatten();
-    let timeouts: Option<Vec<_>> = given.map(|text| parse_timeout(text, most)).collect();
-    let Some(timeouts) = timeouts else {
-        let most = most.as_secs_f64();
-        return Err(format!(
-            "the timeout must be like 2.5, 2.5s or 250ms, above 0 and at most {most} seconds"
-        )
-        .into());
-    };
-    Ok(timeouts.into_iter().min().unwrap_or(limits.request_timeout))
+    let mut least: Option<Duration> = None;
+    for text in [field, parameter].into_iter().flatten() {
+        let Some(timeout) = parse_timeout(text, most) else {
+            let most = most.as_secs_f64();
+            return Err(format!(
+                "the timeout must be like 2.5, 2.5s or 250ms, above 0 and at most {most} seconds"
+            )
+            .into());
+        };
+        least = Some(least.map_or(timeout, |least| least.min(timeout)));
+    }
+    Ok(least.unwrap_or(limits.request_timeout))
 }
 
 /// Seconds, or with a unit; at most [`MAX_TIMEOUT`] characters.
