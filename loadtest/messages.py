@@ -14,15 +14,34 @@ Phase = Literal[
 """In the order in which a worker goes through them, failure first."""
 
 
-class RequestorConfig(Struct, frozen=True, kw_only=True):
-    """One requestor process: its share of the users and of the load. Sizes in bytes, times in seconds."""
+class EngineConfig(Struct, frozen=True, kw_only=True):
+    """What every process is told: the server, and how to connect to it."""
 
     transport: Literal["ws", "tcp", "rest", "rest-new"]
     address: str
     host: str
     path: str
+    driver: str
+    sources: tuple[str, ...] = ()
+
+
+class UsersConfig(EngineConfig, frozen=True, kw_only=True):
+    """What every process with users is told besides: which they are, and the plan's times in seconds."""
+
     users: int
     first_user: int
+    threads: int
+    connect_rate: float
+    connect_in_flight: int
+    warmup_s: float
+    duration_s: float
+    timeout_s: float
+    arrivals: Literal["uniform", "poisson"]
+
+
+class RequestorConfig(UsersConfig, frozen=True, kw_only=True):
+    """One requestor process: its share of the users and of the load. Sizes in bytes."""
+
     providers: int
     rate: float
     outstanding: int
@@ -30,60 +49,32 @@ class RequestorConfig(Struct, frozen=True, kw_only=True):
     fetch: bool = False
     """GET `path` rather than ask providers."""
     sweep: bool
-    warmup_s: float
-    duration_s: float
     request_bytes: int
     reply_bytes: int
-    timeout_s: float
-    threads: int
-    driver: str
-    sources: tuple[str, ...] = ()
     seed: int
-    connect_rate: float
-    connect_in_flight: int
     churn_rate: float
-    arrivals: Literal["uniform", "poisson"]
 
 
-class ProviderConfig(Struct, frozen=True, kw_only=True):
+class ProviderConfig(EngineConfig, frozen=True, kw_only=True):
     """The provider process: provider K answers the requests on /s/K."""
 
     transport: Literal["ws", "tcp"]
-    address: str
-    host: str
-    path: str
     providers: int
     first_provider: int
     reply_bytes: int
     threads: int
-    driver: str
-    sources: tuple[str, ...] = ()
 
 
-class BroadcasterConfig(Struct, frozen=True, kw_only=True):
-    """One broadcaster process: its share of the users, and the publishers or none."""
+class BroadcasterConfig(UsersConfig, frozen=True, kw_only=True):
+    """One broadcaster process: its share of the users, the plan of all, and the publishers or none."""
 
     transport: Literal["ws", "tcp"]
-    address: str
-    host: str
-    path: str
-    users: int
-    first_user: int
     subjects: int
     publishers: int
     rate: float
     outstanding: int
-    warmup_s: float
-    duration_s: float
     message_bytes: int
-    timeout_s: float
-    threads: int
     seed: int
-    connect_rate: float
-    connect_in_flight: int
-    driver: str
-    sources: tuple[str, ...] = ()
-    arrivals: Literal["uniform", "poisson"]
     list_messages: bool
 
 

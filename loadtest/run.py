@@ -21,12 +21,14 @@ from loadtest.messages import (
     BroadcasterConfig,
     Configure,
     Connect,
+    EngineConfig,
     Phase,
     Progress,
     ProviderConfig,
     RequestorConfig,
     Start,
     Stop,
+    UsersConfig,
 )
 from loadtest.meter import Meter
 from loadtest.results import Sample
@@ -148,8 +150,7 @@ class _Run:
 
     def _run_to_end(self) -> None:
         try:
-            address, host, path = self._start_server()
-            self._connect(address, host, path)
+            self._connect(self._start_server())
             self._sweep()
             self._drive()
             self._account()
@@ -157,8 +158,8 @@ class _Run:
         except RunError as error:
             self._salvage(str(error))
 
-    def _start_server(self) -> tuple[str, str, str]:
-        """Address, Host header and path to connect to."""
+    def _start_server(self) -> EngineConfig:
+        """The server, and how to connect to it."""
         target = self._options.target
         if target is not None:
             target.require_reachable()
@@ -166,7 +167,7 @@ class _Run:
             path = target.path
             if isinstance(self._scenario, FetchScenario) and path == "/":
                 path = self._scenario.path
-            return target.address, target.host, path
+            return self._engine(target.address, target.host, path)
         connections = self._scenario.connections
         room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
         config = settings.merge(room, self._scenario.broker)
@@ -177,7 +178,18 @@ class _Run:
         listener = self._listener_for(self._scenario.transport)
         self._listener_for("monitor")
         path = self._scenario.path if isinstance(self._scenario, FetchScenario) else "/"
-        return listener, listener, path
+        return self._engine(listener, listener, path)
+
+    def _engine(self, address: str, host: str, path: str) -> EngineConfig:
+        scenario = self._scenario
+        return EngineConfig(
+            transport=scenario.transport,
+            address=address,
+            host=host,
+            path=path,
+            driver=scenario.load_driver,
+            sources=scenario.sources,
+        )
 
     def _listener_for(self, use: str) -> str:
         """The own broker's address for a transport, or of its monitor."""
@@ -187,52 +199,46 @@ class _Run:
             raise UsageError(f"scenario {self._scenario.name}: broker.{name}: the run needs this listener")
         return broker.addresses[name]
 
-    def _connect(self, address: str, host: str, path: str) -> None:
+    def _connect(self, engine: EngineConfig) -> None:
         if isinstance(self._scenario, BroadcastScenario):
-            self._connect_broadcasters(self._scenario, address, host, path)
+            self._connect_broadcasters(self._scenario, engine)
         else:
-            self._connect_requestors(self._scenario, address, host, path)
+            self._connect_requestors(self._scenario, engine)
 
-    def _connect_broadcasters(self, scenario: BroadcastScenario, address: str, host: str, path: str) -> None:
+    def _connect_broadcasters(self, scenario: BroadcastScenario, engine: EngineConfig) -> None:
         for index in range(scenario.processes):
-            share = _share_broadcast(scenario, index, address, host, path)
+            share = _share_broadcast(scenario, engine, index)
             connections = share.users + share.publishers
             configure, cpus = Configure(broadcaster=share), self._options.load_cpus
             worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
             self._fleet.requestors.append(worker)
         self._open(self._watch_load(), scenario.connections)
 
-    def _connect_requestors(
-        self, scenario: Scenario | FetchScenario, address: str, host: str, path: str
-    ) -> None:
+    def _connect_requestors(self, scenario: Scenario | FetchScenario, engine: EngineConfig) -> None:
         """Providers first: a user's first request must find them subscribed."""
         if isinstance(scenario, Scenario):
-            self._connect_providers(scenario, address, host, path)
+            self._connect_providers(scenario, engine)
         for index in range(scenario.requestors):
-            share = _share(scenario, index, address, host, path)
+            share = _share_requests(scenario, engine, index)
             worker = Worker(
                 f"requestor {index + 1}", Configure(requestor=share), self._options.load_cpus, share.users
             )
             self._fleet.requestors.append(worker)
         self._open(self._watch_load(), scenario.users)
 
-    def _connect_providers(self, scenario: Scenario, address: str, host: str, path: str) -> None:
+    def _connect_providers(self, scenario: Scenario, engine: EngineConfig) -> None:
         """The target's address is theirs, too: an http:// one is reached over WebSocket."""
         own: Literal["ws", "tcp"] = "tcp" if scenario.transport == "tcp" else "ws"
-        transport = scenario.provider_transport or own
+        engine = structs.replace(engine, transport=scenario.provider_transport or own)
         if self._fleet.broker is not None:
-            address = host = self._listener_for(transport)
+            listener = self._listener_for(engine.transport)
+            engine = structs.replace(engine, address=listener, host=listener)
         provider = ProviderConfig(
-            transport=transport,
-            address=address,
-            host=host,
-            path=path,
+            **structs.asdict(engine),
             providers=scenario.providers,
             first_provider=0,
             reply_bytes=scenario.reply_bytes,
             threads=scenario.provider_threads,
-            driver=scenario.load_driver,
-            sources=scenario.sources,
         )
         configure = Configure(provider=provider)
         self._fleet.provider = Worker("provider", configure, self._options.load_cpus, scenario.providers)
@@ -419,67 +425,51 @@ def _part(total: int, index: int, parts: int) -> tuple[int, int]:
     return first, total * (index + 1) // parts - first
 
 
-def _share(
-    scenario: Scenario | FetchScenario, index: int, address: str, host: str, path: str
-) -> RequestorConfig:
-    """Requestor `index`'s users and its part of the load."""
-    first, users = _part(scenario.users, index, scenario.requestors)
-    asks = scenario if isinstance(scenario, Scenario) else None
-    return RequestorConfig(
-        transport=scenario.transport,
-        address=address,
-        host=host,
-        path=path,
+def _share(scenario: AnyScenario, engine: EngineConfig, index: int, processes: int) -> UsersConfig:
+    """The users of process `index`, and what is the same for all `processes`."""
+    first, users = _part(scenario.users, index, processes)
+    return UsersConfig(
+        **structs.asdict(engine),
         users=users,
         first_user=first,
-        providers=asks.providers if asks else 1,
-        rate=scenario.rate * users / scenario.users,
-        outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
-        calls=_part(scenario.calls, index, scenario.requestors)[1],
-        fetch=asks is None,
-        sweep=asks is not None and asks.sweep,
+        threads=scenario.threads,
+        connect_rate=scenario.connect_rate / processes,
+        connect_in_flight=scenario.connect_in_flight,
         warmup_s=scenario.warmup_s,
         duration_s=scenario.duration_s,
-        request_bytes=asks.request_bytes if asks else _LEAST_BYTES,
-        reply_bytes=scenario.reply_bytes,
         timeout_s=scenario.timeout_s,
-        threads=scenario.threads,
-        driver=scenario.load_driver,
-        sources=scenario.sources,
-        seed=(scenario.seed + index) % 2**64,
-        connect_rate=scenario.connect_rate / scenario.requestors,
-        connect_in_flight=scenario.connect_in_flight,
-        churn_rate=asks.churn_rate * users / asks.users if asks else 0.0,
         arrivals=scenario.arrivals,
     )
 
 
-def _share_broadcast(
-    scenario: BroadcastScenario, index: int, address: str, host: str, path: str
-) -> BroadcasterConfig:
+def _share_requests(scenario: Scenario | FetchScenario, engine: EngineConfig, index: int) -> RequestorConfig:
+    """Requestor `index`'s users and its part of the load."""
+    share = _share(scenario, engine, index, scenario.requestors)
+    asks = scenario if isinstance(scenario, Scenario) else None
+    return RequestorConfig(
+        **structs.asdict(share),
+        providers=asks.providers if asks else 1,
+        rate=scenario.rate * share.users / scenario.users,
+        outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
+        calls=_part(scenario.calls, index, scenario.requestors)[1],
+        fetch=asks is None,
+        sweep=asks is not None and asks.sweep,
+        request_bytes=asks.request_bytes if asks else _LEAST_BYTES,
+        reply_bytes=scenario.reply_bytes,
+        seed=(scenario.seed + index) % 2**64,
+        churn_rate=asks.churn_rate * share.users / asks.users if asks else 0.0,
+    )
+
+
+def _share_broadcast(scenario: BroadcastScenario, engine: EngineConfig, index: int) -> BroadcasterConfig:
     """Broadcaster `index`'s users; the first one has the publishers. All follow the same plan."""
-    first, users = _part(scenario.users, index, scenario.processes)
     return BroadcasterConfig(
-        transport=scenario.transport,
-        address=address,
-        host=host,
-        path=path,
-        users=users,
-        first_user=first,
+        **structs.asdict(_share(scenario, engine, index, scenario.processes)),
         subjects=scenario.subjects,
         publishers=0 if index else scenario.publishers,
         rate=scenario.rate,
         outstanding=scenario.outstanding,
-        warmup_s=scenario.warmup_s,
-        duration_s=scenario.duration_s,
         message_bytes=scenario.message_bytes,
-        timeout_s=scenario.timeout_s,
-        threads=scenario.threads,
         seed=scenario.seed,
-        connect_rate=scenario.connect_rate / scenario.processes,
-        connect_in_flight=scenario.connect_in_flight,
-        driver=scenario.load_driver,
-        sources=scenario.sources,
-        arrivals=scenario.arrivals,
         list_messages=scenario.processes > 1,
     )

@@ -1,52 +1,14 @@
 //! How a requestor's thread goes through its run: idle, running, done; and what it tells the collector
 //! and whoever watches.
 
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use reactor::{Handler, Io};
 
-use crate::recorder::{self, Interval};
+use crate::intervals::Reporter;
 use crate::run::{Run, Totals};
+use crate::schedule::PACING_NS;
 use crate::shared::{Gauges, publish};
-
-/// Least time between two turns that only the plan begins, in nanoseconds. Requests due within it
-/// leave together: at tens of thousands a second, a timer for each would cost more than the requests.
-/// Latency runs from the planned time and so includes the wait.
-pub(crate) const PACING_NS: u64 = 100_000;
-
-/// Requests sent in one turn at most, so that replies are read in time even when the engine is late.
-pub(crate) const SENDS_PER_TURN: u32 = 1024;
-
-/// What a thread reports to the collector.
-#[derive(Debug)]
-pub(crate) enum Report {
-    /// A second of the measured phase is over.
-    Interval(Interval),
-    /// Every request has ended.
-    Done(Box<Totals>),
-}
-
-/// Empty histograms for the intervals to come; handed back by the collector.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Spares(Arc<Mutex<Vec<Histogram<u64>>>>);
-
-impl Spares {
-    pub(crate) fn take(&self) -> Histogram<u64> {
-        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.unwrap_or_else(recorder::histogram)
-    }
-
-    pub(crate) fn give(&self, mut histogram: Histogram<u64>) {
-        histogram.reset();
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(histogram);
-    }
-}
 
 enum State {
     Idle(Box<Run>),
@@ -59,17 +21,15 @@ pub(crate) struct Course {
     state: State,
     /// When the bytes that are being handed out were received.
     received_at: u64,
-    reports: SyncSender<Report>,
-    spares: Spares,
+    reporter: Reporter<Box<Totals>>,
 }
 
 impl Course {
-    pub(crate) fn new(run: Run, reports: SyncSender<Report>, spares: Spares) -> Self {
+    pub(crate) fn new(run: Run, reporter: Reporter<Box<Totals>>) -> Self {
         Self {
             state: State::Idle(Box::new(run)),
             received_at: 0,
-            reports,
-            spares,
+            reporter,
         }
     }
 
@@ -137,9 +97,7 @@ impl Course {
         };
         self.report_intervals(now);
         if let Some(second) = self.run()?.poll_second(now) {
-            publish(&gauges.second_count, second.count);
-            publish(&gauges.second_sum, second.sum);
-            publish(&gauges.second_max, second.max);
+            gauges.publish_second(&second);
         }
         Some(now)
     }
@@ -172,26 +130,17 @@ impl Course {
     pub(crate) fn finish(&mut self, now: u64) {
         if let State::Running { run, .. } = std::mem::replace(&mut self.state, State::Done) {
             let (totals, last) = run.finish(now);
-            for report in last
-                .map(Report::Interval)
-                .into_iter()
-                .chain([Report::Done(totals.into())])
-            {
-                let _ = self.reports.send(report);
-            }
+            self.reporter.finish(last, totals.into());
         }
     }
 
-    /// Reports the intervals that are over at `now`. The collector always has room but for when it
-    /// is kept from running for seconds; waiting for it then loses no figure.
+    /// Reports the intervals that are over at `now`.
     #[inline]
     fn report_intervals(&mut self, now: u64) {
-        let State::Running { run, .. } = &mut self.state else {
-            return;
-        };
-        while let Some(interval) = run.poll_interval(now, || self.spares.take()) {
-            // Without a collector the engine is being closed.
-            let _ = self.reports.send(Report::Interval(interval));
+        if let State::Running { run, .. } = &mut self.state
+            && let Some(recorder) = run.recorder()
+        {
+            self.reporter.report_intervals(recorder, now);
         }
     }
 

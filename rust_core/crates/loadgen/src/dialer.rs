@@ -13,6 +13,8 @@ pub(crate) const MAX_ATTEMPTS: u8 = 10;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Connections in the making at once where nothing else is asked for.
+const IN_FLIGHT: u32 = 64;
 /// How much of a paced start may be caught up with at once after a delay.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
@@ -54,6 +56,11 @@ impl Dialer {
             gap,
             next: Instant::now(),
         }
+    }
+
+    /// For `members` connections, few enough to be begun as fast as they come.
+    pub(crate) fn unpaced(members: u32) -> Self {
+        Self::new(members, IN_FLIGHT, 0.0)
     }
 
     /// Connections that are to be begun for the first time.

@@ -1,47 +1,24 @@
-//! The engines as their owner sees them: begin, watch, end. Every call returns at once but
-//! `close`, which joins the threads.
+//! Requestors and providers as their owner sees them: begin, watch, end. Every call returns at once
+//! but `close`, which joins the threads.
 
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
 use crate::client::{Mail, Workload};
 use crate::config::{ProviderConfig, RequestorConfig};
-use crate::course::{Report, Spares};
 use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
 use crate::http::Callers;
+use crate::intervals::{self, Reporter};
+use crate::lifecycle::{LifeCycle, Measuring, Running, START_DELAY};
 use crate::provider::Providers;
 use crate::report::{
-    Collector, Phase, encode_provider_progress, encode_provider_result, encode_requestor_progress,
+    Phase, encode_provider_progress, encode_provider_result, encode_requestor_progress,
+    encode_requestor_result,
 };
 use crate::requestor::Users;
+use crate::run::Totals;
 use crate::shared::Shared;
-
-/// Provider connections in the making at once.
-pub(crate) const PROVIDERS_IN_FLIGHT: u32 = 64;
-/// Time for all threads to hear of the start before it comes.
-pub(crate) const START_DELAY: Duration = Duration::from_millis(10);
-/// Reports that wait for the collector, per thread, before a thread waits for it.
-pub(crate) const REPORTS_PER_THREAD: usize = 64;
-
-/// Locks what is only ever held for a moment and never left half-changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-struct Requesting {
-    crew: Crew,
-    collector: Option<JoinHandle<()>>,
-    result: Arc<OnceLock<String>>,
-    /// When the sweep begins.
-    sweep: Option<Instant>,
-    /// When the warm-up begins.
-    start: Option<Instant>,
-    stopped: Option<Instant>,
-    done: Option<Instant>,
-}
 
 /// Users who send requests at planned times and measure the replies.
 ///
@@ -51,7 +28,7 @@ struct Requesting {
 /// may call.
 pub struct Requestor {
     config: RequestorConfig,
-    running: Mutex<Option<Requesting>>,
+    life: LifeCycle<Measuring>,
 }
 
 impl Requestor {
@@ -60,7 +37,7 @@ impl Requestor {
     pub fn new(config: RequestorConfig) -> Self {
         Self {
             config,
-            running: Mutex::new(None),
+            life: LifeCycle::new(),
         }
     }
 
@@ -70,54 +47,35 @@ impl Requestor {
     /// [`EngineError::State`] when it was called before, [`EngineError::Descriptors`] or
     /// [`EngineError::System`].
     pub fn connect(&self) -> Result<(), EngineError> {
-        let mut running = lock(&self.running);
-        if let Some(requesting) = &*running {
-            return Err(self.refusal("connect", Some(requesting)));
-        }
+        self.life.connect(|| self.spawn())
+    }
+
+    fn spawn(&self) -> Result<Measuring, EngineError> {
         let config = &self.config;
         let shared = Shared::new(config.target.to_string(), config.users, config.threads);
-        let (shared, spares) = (Arc::new(shared), Spares::default());
-        let (reporter, reports) = sync_channel(config.threads as usize * REPORTS_PER_THREAD);
+        let shared = Arc::new(shared);
+        let (reporter, reports) = intervals::channel(config.threads);
         let crew = if config.target.transport.is_http() {
-            self.spawn(&shared, reporter, &spares, Callers::new)?
+            self.spawn_crew(&shared, reporter, Callers::new)?
         } else {
-            self.spawn(&shared, reporter, &spares, Users::new)?
+            self.spawn_crew(&shared, reporter, Users::new)?
         };
-        let result = Arc::new(OnceLock::new());
-        let collector = Collector::new(config.threads, spares);
-        let collector = {
-            let result = Arc::clone(&result);
-            std::thread::Builder::new()
-                .name("loadgen-collect".into())
-                .spawn(move || collector.run(&reports, &shared, &result))
-        };
-        let mut requesting = Requesting {
-            crew,
-            collector: None,
-            result,
-            sweep: None,
-            start: None,
-            stopped: None,
-            done: None,
-        };
-        match collector {
-            Ok(collector) => requesting.collector = Some(collector),
-            Err(error) => {
-                requesting.crew.join();
-                return Err(EngineError::System(format!("thread: {error}")));
-            }
-        }
-        *running = Some(requesting);
-        Ok(())
+        Measuring::spawn(crew, (config.warmup_s, config.duration_s), move || {
+            let mut sum: Option<Box<Totals>> = None;
+            let intervals = reports.collect(|totals| match &mut sum {
+                None => sum = Some(totals),
+                Some(sum) => sum.add(&totals),
+            })?;
+            Some(encode_requestor_result(&*sum?, &intervals, &shared))
+        })
     }
 
     /// Starts the threads, each with the workload that `new` makes of its share of the users.
-    fn spawn<W: Workload>(
+    fn spawn_crew<W: Workload>(
         &self,
         shared: &Arc<Shared>,
-        reporter: SyncSender<Report>,
-        spares: &Spares,
-        new: impl Fn(&RequestorConfig, u32, u32, u32, SyncSender<Report>, Spares) -> W,
+        reporter: Reporter<Box<Totals>>,
+        new: impl Fn(&RequestorConfig, u32, u32, u32, Reporter<Box<Totals>>) -> W,
     ) -> Result<Crew, EngineError> {
         let config = &self.config;
         let workloads = (0..config.threads).map(|thread| {
@@ -125,17 +83,11 @@ impl Requestor {
             let in_flight = share(config.connect_in_flight, config.threads, thread).1;
             let rate = config.connect_rate * f64::from(users) / f64::from(config.users);
             let first = config.first_user + first;
-            let workload = new(
-                config,
-                thread,
-                first,
-                users,
-                reporter.clone(),
-                spares.clone(),
-            );
+            let workload = new(config, thread, first, users, reporter.clone());
             (workload, Dialer::new(users, in_flight, rate))
         });
         let workloads = workloads.collect();
+        drop(reporter);
         let max_payload = config.request_bytes.max(config.reply_bytes);
         let (shared, target) = (Arc::clone(shared), &config.target);
         Crew::spawn(shared, target, max_payload, config.driver, workloads)
@@ -148,18 +100,10 @@ impl Requestor {
     /// [`EngineError::State`] unless all connections are ready and nothing was started, or the sweep
     /// is over.
     pub fn start(&self) -> Result<(), EngineError> {
-        let mut running = lock(&self.running);
-        let Some(requesting) = running.as_mut() else {
-            return Err(self.refusal("start", None));
-        };
-        let start = Instant::now() + START_DELAY;
-        match self.phase(requesting).0 {
-            Phase::Connected if self.config.sweep => requesting.sweep = Some(start),
-            Phase::Connected | Phase::Swept => requesting.start = Some(start),
-            _ => return Err(self.refusal("start", Some(requesting))),
-        }
-        requesting.crew.post(Mail::Start(start));
-        Ok(())
+        let has_sweep = self.config.sweep;
+        self.life.call("start", |measuring| {
+            measuring.start(Instant::now() + START_DELAY, has_sweep)
+        })
     }
 
     /// Ends early: sends no more, drains, and makes the result of what was measured.
@@ -167,30 +111,13 @@ impl Requestor {
     /// # Errors
     /// [`EngineError::State`] when nothing was started.
     pub fn stop(&self) -> Result<(), EngineError> {
-        let mut running = lock(&self.running);
-        match running.as_mut() {
-            Some(requesting) if requesting.start.or(requesting.sweep).is_some() => {
-                requesting.stopped.get_or_insert_with(Instant::now);
-                requesting.crew.post(Mail::Stop);
-                Ok(())
-            }
-            requesting => Err(self.refusal("stop", requesting.as_deref())),
-        }
+        self.life.call("stop", Measuring::stop)
     }
 
     /// A snapshot as JSON: phase, error, time in this phase, counts.
     #[must_use]
     pub fn progress(&self) -> String {
-        let mut running = lock(&self.running);
-        let Some(requesting) = running.as_mut() else {
-            return encode_requestor_progress(None, Phase::Idle, 0.0);
-        };
-        let (phase, since) = self.phase(requesting);
-        if phase == Phase::Done {
-            requesting.done.get_or_insert_with(Instant::now);
-        }
-        let elapsed_s = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-        encode_requestor_progress(Some(&requesting.crew.shared), phase, elapsed_s)
+        self.life.progress(encode_requestor_progress)
     }
 
     /// Everything measured, as JSON.
@@ -198,75 +125,13 @@ impl Requestor {
     /// # Errors
     /// [`EngineError::State`] before phase done.
     pub fn result(&self) -> Result<String, EngineError> {
-        let running = lock(&self.running);
-        let result = running
-            .as_ref()
-            .and_then(|requesting| requesting.result.get());
-        result
-            .cloned()
-            .ok_or_else(|| self.refusal("result", running.as_ref()))
+        self.life.call("result", |measuring| measuring.result())
     }
 
     /// Closes the connections and joins the threads. May be called at any time and more than once;
     /// what was measured stays readable.
     pub fn close(&self) {
-        if let Some(requesting) = lock(&self.running).as_mut() {
-            requesting.crew.join();
-            if let Some(collector) = requesting.collector.take() {
-                // It has nothing that could panic but an engine's own defect, which shows as a
-                // missing result.
-                let _ = collector.join();
-            }
-        }
-    }
-
-    /// The phase, and since when, where that is known.
-    fn phase(&self, requesting: &Requesting) -> (Phase, Option<Instant>) {
-        let shared = &requesting.crew.shared;
-        if requesting.result.get().is_some() {
-            return (Phase::Done, requesting.done);
-        }
-        if shared.error().is_some() {
-            return (Phase::Failed, None);
-        }
-        if let Some(stopped) = requesting.stopped {
-            return (Phase::Draining, Some(stopped));
-        }
-        let Some(start) = requesting.start else {
-            let is_swept = shared.total(|gauges| &gauges.swept) as usize == shared.gauges.len();
-            return match (requesting.sweep, shared.connected()) {
-                (Some(sweep), _) if is_swept => (Phase::Swept, Some(sweep)),
-                (Some(sweep), _) => (Phase::Sweep, Some(sweep)),
-                (None, Some(connected)) => (Phase::Connected, Some(connected)),
-                (None, None) => (Phase::Connecting, Some(shared.began)),
-            };
-        };
-        let measuring = start + Duration::from_secs_f64(self.config.warmup_s);
-        let end = measuring + Duration::from_secs_f64(self.config.duration_s);
-        let now = Instant::now();
-        if now < measuring {
-            (Phase::Warmup, Some(start))
-        } else if now < end || shared.total(|gauges| &gauges.sending) > 0 {
-            (Phase::Measuring, Some(measuring))
-        } else {
-            (Phase::Draining, Some(end))
-        }
-    }
-
-    fn refusal(&self, call: &'static str, requesting: Option<&Requesting>) -> EngineError {
-        let phase = requesting.map_or(Phase::Idle, |requesting| self.phase(requesting).0);
-        let error = requesting.and_then(|requesting| requesting.crew.shared.error());
-        EngineError::State {
-            call,
-            phase,
-            error: error.map(str::to_owned),
-        }
-    }
-}
-
-impl Drop for Requestor {
-    fn drop(&mut self) {
-        self.close();
+        self.life.close();
     }
 }
 
@@ -282,7 +147,7 @@ struct Providing {
 /// for phase done, [`result`](Self::result), [`close`](Self::close). Any thread may call.
 pub struct Provider {
     config: ProviderConfig,
-    running: Mutex<Option<Providing>>,
+    life: LifeCycle<Providing>,
 }
 
 impl Provider {
@@ -291,7 +156,7 @@ impl Provider {
     pub fn new(config: ProviderConfig) -> Self {
         Self {
             config,
-            running: Mutex::new(None),
+            life: LifeCycle::new(),
         }
     }
 
@@ -300,10 +165,10 @@ impl Provider {
     /// # Errors
     /// As for [`Requestor::connect`].
     pub fn connect(&self) -> Result<(), EngineError> {
-        let mut running = lock(&self.running);
-        if let Some(providing) = &*running {
-            return Err(refusal("connect", Some(providing)));
-        }
+        self.life.connect(|| self.spawn())
+    }
+
+    fn spawn(&self) -> Result<Providing, EngineError> {
         let config = &self.config;
         let shared = Arc::new(Shared::new(
             config.target.to_string(),
@@ -313,18 +178,14 @@ impl Provider {
         let workloads = (0..config.threads).map(|thread| {
             let (first, providers) = share(config.providers, config.threads, thread);
             let workload = Providers::new(config.first_provider + first, config.reply_bytes);
-            (workload, Dialer::new(providers, PROVIDERS_IN_FLIGHT, 0.0))
+            (workload, Dialer::unpaced(providers))
         });
         let workloads = workloads.collect();
-        let crew = {
-            let (target, driver) = (&config.target, config.driver);
-            Crew::spawn(shared, target, config.reply_bytes, driver, workloads)?
-        };
-        *running = Some(Providing {
-            crew,
+        let (target, driver) = (&config.target, config.driver);
+        Ok(Providing {
+            crew: Crew::spawn(shared, target, config.reply_bytes, driver, workloads)?,
             stopped: None,
-        });
-        Ok(())
+        })
     }
 
     /// Ends answering; the counts so far become the result.
@@ -332,24 +193,16 @@ impl Provider {
     /// # Errors
     /// [`EngineError::State`] when nothing was connected.
     pub fn stop(&self) -> Result<(), EngineError> {
-        let mut running = lock(&self.running);
-        let Some(providing) = running.as_mut() else {
-            return Err(refusal("stop", None));
-        };
-        providing.end();
-        Ok(())
+        self.life.call("stop", |providing| {
+            providing.end();
+            Some(())
+        })
     }
 
     /// A snapshot as JSON: phase, error, time in this phase, counts.
     #[must_use]
     pub fn progress(&self) -> String {
-        let running = lock(&self.running);
-        let Some(providing) = running.as_ref() else {
-            return encode_provider_progress(None, Phase::Idle, 0.0);
-        };
-        let (phase, since) = providing.phase();
-        let elapsed_s = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-        encode_provider_progress(Some(&providing.crew.shared), phase, elapsed_s)
+        self.life.progress(encode_provider_progress)
     }
 
     /// The counts, as JSON.
@@ -357,29 +210,17 @@ impl Provider {
     /// # Errors
     /// [`EngineError::State`] before phase done.
     pub fn result(&self) -> Result<String, EngineError> {
-        let running = lock(&self.running);
-        match running.as_ref() {
-            Some(providing) if providing.phase().0 == Phase::Done => {
-                let connections = providing.stopped.map_or(0, |(connections, _)| connections);
-                Ok(encode_provider_result(&providing.crew.shared, connections))
-            }
-            providing => Err(refusal("result", providing)),
-        }
+        self.life.call("result", |providing| {
+            let is_done = providing.phase().0 == Phase::Done;
+            let (connections, _) = providing.stopped.filter(|_| is_done)?;
+            Some(encode_provider_result(providing.shared(), connections))
+        })
     }
 
     /// Closes the connections and joins the threads. May be called at any time and more than once;
     /// the counts stay readable.
     pub fn close(&self) {
-        if let Some(providing) = lock(&self.running).as_mut() {
-            providing.end();
-            providing.crew.join();
-        }
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        self.close();
+        self.life.close();
     }
 }
 
@@ -389,9 +230,15 @@ impl Providing {
         self.stopped.get_or_insert_with(|| (ready, Instant::now()));
         self.crew.post(Mail::Close);
     }
+}
+
+impl Running for Providing {
+    fn shared(&self) -> &Shared {
+        &self.crew.shared
+    }
 
     fn phase(&self) -> (Phase, Option<Instant>) {
-        let shared = &self.crew.shared;
+        let shared = self.shared();
         if shared.error().is_some() {
             return (Phase::Failed, None);
         }
@@ -401,14 +248,9 @@ impl Providing {
             (_, None) => (Phase::Connecting, Some(shared.began)),
         }
     }
-}
 
-fn refusal(call: &'static str, providing: Option<&Providing>) -> EngineError {
-    let phase = providing.map_or(Phase::Idle, |providing| providing.phase().0);
-    let error = providing.and_then(|providing| providing.crew.shared.error());
-    EngineError::State {
-        call,
-        phase,
-        error: error.map(str::to_owned),
+    fn close(&mut self) {
+        self.end();
+        self.crew.join();
     }
 }

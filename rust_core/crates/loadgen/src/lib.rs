@@ -28,8 +28,9 @@
 //! connections; they share nothing but counters and, in a broadcaster, the messages under way. `link`
 //! is one connection without I/O, `client` puts many of them on a shard, `dialer` decides when each is
 //! established. `run` keeps the books of a requestor's thread: `schedule` plans, `inflight` remembers,
-//! `recorder` measures; `churn` says whose connection is closed and established again. Configuration,
-//! progress and result are JSON.
+//! `recorder` measures; `churn` says whose connection is closed and established again. `lifecycle` is
+//! what all engines have in common towards their owner, `intervals` what their threads measure, on its
+//! way to the result. Configuration, progress and result are JSON.
 
 mod broadcast;
 mod churn;
@@ -44,6 +45,7 @@ mod engine;
 mod http;
 mod inflight;
 mod intervals;
+mod lifecycle;
 mod link;
 mod outbox;
 mod payload;

@@ -1,4 +1,4 @@
-//! Latencies of one thread: histograms, and exact sums beside them.
+//! Latencies of one thread: histograms, exact sums beside them, and what each second had of them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -85,6 +85,46 @@ impl Summary {
     }
 }
 
+/// What came in the current second of the clock, for whoever watches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Second {
+    pub(crate) count: u64,
+    /// Of the latencies, in nanoseconds.
+    pub(crate) sum: u64,
+    pub(crate) max: u64,
+    end: u64,
+}
+
+impl Second {
+    /// The second that is over at `end`.
+    pub(crate) fn until(end: u64) -> Self {
+        Self {
+            end,
+            ..Self::default()
+        }
+    }
+
+    /// When [`poll`](Self::poll) next has one.
+    #[inline]
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, latency: u64) {
+        self.count += 1;
+        self.sum += latency;
+        self.max = self.max.max(latency);
+    }
+
+    /// The second that is over at `now`; the one that `now` lies in follows.
+    #[inline]
+    pub(crate) fn poll(&mut self, now: u64) -> Option<Self> {
+        let next = Self::until(now - now % SECOND_NS + SECOND_NS);
+        (now >= self.end).then(|| std::mem::replace(self, next))
+    }
+}
+
 /// What happened in one second of the measured phase.
 #[derive(Debug)]
 pub(crate) struct Interval {
@@ -92,30 +132,27 @@ pub(crate) struct Interval {
     pub(crate) index: u32,
     /// When it ended, in nanoseconds since the measured phase began.
     pub(crate) end: u64,
-    /// Requests sent in it.
+    /// Requests or messages sent in it.
     pub(crate) sent: u64,
-    /// Latencies of the replies received in it.
+    /// Latencies of the replies or deliveries received in it.
     pub(crate) latency: Histogram<u64>,
 }
 
-/// Records the measured requests of one thread.
+/// Records the latencies that one thread measures, second by second and in all. The histogram of the
+/// second alone is recorded to; the total's is the sum of them. Times are nanoseconds, of whichever
+/// clock `begin` is of.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// From when a request was due until its reply came.
-    pub(crate) latency: Summary,
-    /// From when a request was sent until its reply came.
-    pub(crate) service: Summary,
-    /// When the measured phase begins, in nanoseconds since the start.
+    total: Summary,
     begin: u64,
     interval: Interval,
 }
 
 impl Recorder {
-    /// For a measured phase that begins `begin` nanoseconds after the start.
+    /// For a measured phase that begins at `begin`.
     pub(crate) fn new(begin: u64) -> Self {
         Self {
-            latency: Summary::new(),
-            service: Summary::new(),
+            total: Summary::new(),
             begin,
             interval: Interval {
                 index: 0,
@@ -126,13 +163,19 @@ impl Recorder {
         }
     }
 
-    /// When the measured phase begins, in nanoseconds since the start.
+    /// When the measured phase begins.
     #[inline]
     pub(crate) fn begin(&self) -> u64 {
         self.begin
     }
 
-    /// When [`poll_interval`](Self::poll_interval) next has one, in nanoseconds since the start.
+    /// Latencies recorded so far.
+    #[inline]
+    pub(crate) fn count(&self) -> u64 {
+        self.total.count
+    }
+
+    /// When [`poll_interval`](Self::poll_interval) next has one.
     #[inline]
     pub(crate) fn interval_end(&self) -> u64 {
         self.begin + self.interval.end
@@ -157,32 +200,32 @@ impl Recorder {
             sent: 0,
             latency: spare,
         };
-        std::mem::replace(&mut self.interval, next)
+        let over = std::mem::replace(&mut self.interval, next);
+        self.total.add_histogram(&over.latency);
+        over
     }
 
-    /// Counts a measured request that is sent now.
+    /// Counts a measured request or message that is sent now.
     #[inline]
     pub(crate) fn record_sent(&mut self) {
         self.interval.sent += 1;
     }
 
-    /// Adds a reply received at `now` to a request due at `planned` and sent at `sent`.
+    /// Adds the latency of a reply or delivery that is received now. One beyond the histogram's range
+    /// counts there as the highest; the exact sums have it as it is.
     #[inline]
-    pub(crate) fn record(&mut self, planned: u64, sent: u64, now: u64) {
-        let latency = now.saturating_sub(planned);
-        self.latency.record(latency);
-        self.service.record(now.saturating_sub(sent));
-        self.interval
-            .latency
-            .saturating_record(latency.min(HIGHEST_NS));
+    pub(crate) fn record(&mut self, latency: u64) {
+        let clamped = latency.min(HIGHEST_NS);
+        self.interval.latency.saturating_record(clamped);
+        self.total.tally(latency);
     }
 
-    /// The last interval, cut short at `now`; `None` where nothing happened in it.
-    pub(crate) fn finish(self, now: u64) -> (Summary, Summary, Option<Interval>) {
-        let mut last = self.interval;
+    /// The total, and the last interval, cut short at `now`; `None` where nothing happened in it.
+    pub(crate) fn finish(mut self, now: u64) -> (Summary, Option<Interval>) {
+        let mut last = self.next_interval(histogram());
         let has_content = last.sent > 0 || !last.latency.is_empty();
         last.end = last.end.min(now.saturating_sub(self.begin));
-        (self.latency, self.service, has_content.then_some(last))
+        (self.total, has_content.then_some(last))
     }
 }
 
@@ -244,25 +287,28 @@ mod tests {
     }
 
     #[test]
-    fn intervals_follow_the_time_of_receipt() {
+    fn the_total_is_the_sum_of_the_intervals() {
         let mut recorder = Recorder::new(5 * SECOND_NS);
         let at = |ms: u64| 5 * SECOND_NS + ms * 1_000_000;
         assert!(recorder.poll_interval(at(999), histogram).is_none());
         recorder.record_sent();
-        recorder.record(at(100), at(200), at(999));
+        recorder.record(899_000_000);
         let first = recorder.poll_interval(at(2500), histogram).unwrap();
         let second = recorder.poll_interval(at(2500), histogram).unwrap();
         assert!(recorder.poll_interval(at(2500), histogram).is_none());
-        recorder.record(at(100), at(300), at(2500));
-        let (latency, service, last) = recorder.finish(at(2600));
+        recorder.record(2_400_000_000);
+        assert_eq!(recorder.count(), 2);
+        let (total, last) = recorder.finish(at(2600));
         let last = last.unwrap();
         let shape = |i: &Interval| (i.index, i.end / 1_000_000, i.sent, i.latency.len());
         assert_eq!(shape(&first), (0, 1000, 1, 1));
         assert_eq!(shape(&second), (1, 2000, 0, 0));
         assert_eq!(shape(&last), (2, 2600, 0, 1));
-        assert_eq!(latency.sum, 899_000_000 + 2_400_000_000);
-        assert_eq!(service.sum, 799_000_000 + 2_200_000_000);
-        assert_eq!((latency.min, latency.max), (899_000_000, 2_400_000_000));
+        let mut sum = first.latency;
+        sum.add(&last.latency).unwrap();
+        assert_eq!(total.histogram, sum);
+        assert_eq!((total.count, total.sum), (2, 3_299_000_000));
+        assert_eq!((total.min, total.max), (899_000_000, 2_400_000_000));
     }
 
     #[test]
@@ -270,6 +316,19 @@ mod tests {
         let mut recorder = Recorder::new(0);
         recorder.record_sent();
         assert!(recorder.poll_interval(SECOND_NS, histogram).is_some());
-        assert!(recorder.finish(SECOND_NS + 5).2.is_none());
+        assert!(recorder.finish(SECOND_NS + 5).1.is_none());
+    }
+
+    #[test]
+    fn a_second_tells_what_came_in_it() {
+        let mut second = Second::default();
+        assert_eq!(second.poll(10).unwrap().count, 0);
+        second.record(100);
+        second.record(300);
+        assert!(second.poll(SECOND_NS - 1).is_none());
+        assert_eq!(second.end(), SECOND_NS);
+        let over = second.poll(SECOND_NS).unwrap();
+        assert_eq!((over.count, over.sum, over.max), (2, 400, 300));
+        assert!(second.poll(SECOND_NS).is_none());
     }
 }

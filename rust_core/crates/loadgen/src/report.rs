@@ -1,13 +1,10 @@
-//! The results of an engine as JSON, and the collector that puts a requestor's together.
+//! Progress and results of the engines as JSON.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
-use std::sync::mpsc::Receiver;
 
 use serde::Serialize;
 
-use crate::course::{Report, Spares};
-use crate::intervals::{IntervalRow, Intervals};
+use crate::intervals::IntervalRow;
 use crate::recorder::{self, Summary};
 use crate::run::{Counts, Sweep, Totals};
 use crate::shared::Shared;
@@ -129,109 +126,63 @@ impl From<&Summary> for Moments {
     }
 }
 
-/// Adds up what the threads of a requestor report.
-pub(crate) struct Collector {
-    threads: u32,
-    intervals: Intervals,
-    totals: Option<Box<Totals>>,
-    done: u32,
-}
-
-impl Collector {
-    pub(crate) fn new(threads: u32, spares: Spares) -> Self {
-        Self {
-            threads,
-            intervals: Intervals::new(threads, spares),
-            totals: None,
-            done: 0,
-        }
-    }
-
-    /// Reads reports until every thread has ended; `result` is set once every thread is done.
-    pub(crate) fn run(
-        mut self,
-        reports: &Receiver<Report>,
-        shared: &Shared,
-        result: &OnceLock<String>,
-    ) {
-        while let Ok(report) = reports.recv() {
-            match report {
-                Report::Interval(interval) => self.intervals.add(interval),
-                Report::Done(totals) => self.add_totals(totals),
-            }
-            if self.done == self.threads {
-                result.get_or_init(|| self.encode_result(shared));
-            }
-        }
-    }
-
-    fn add_totals(&mut self, totals: Box<Totals>) {
-        self.done += 1;
-        match &mut self.totals {
-            None => self.totals = Some(totals),
-            Some(sum) => sum.add(&totals),
-        }
-        if self.done == self.threads {
-            self.intervals.close();
-        }
-    }
-
-    fn encode_result(&self, shared: &Shared) -> String {
-        let Some(totals) = &self.totals else {
-            return String::new();
-        };
-        let connected = shared.connected().map(|at| at.duration_since(shared.began));
-        let Counts {
-            sent,
-            received,
-            timed_out,
-            errors,
-            duplicates,
-            late,
-            corrupt,
-            no_responders,
-        } = totals.measured;
-        let warmup = Warmup {
-            sent: totals.warmup.sent,
-            received: totals.warmup.received,
-            timed_out: totals.warmup.timed_out,
-            errors: totals.warmup.errors,
-        };
-        encode(&RequestorResult {
-            connect_s: connected.unwrap_or_default().as_secs_f64(),
-            connections: shared.ready(),
-            connect_failures: shared.total(|gauges| &gauges.connect_failures),
-            duration_s: totals.duration as f64 / NS_PER_S,
-            sent,
-            received,
-            timed_out,
-            errors,
-            duplicates,
-            late,
-            corrupt,
-            no_responders,
-            unmatched: totals.unmatched,
-            disconnected: shared.total(|gauges| &gauges.disconnected),
-            churned: shared.total(|gauges| &gauges.churned),
-            reconnected: shared.total(|gauges| &gauges.reconnected),
-            reconnect_failures: shared.total(|gauges| &gauges.reconnect_failures),
-            server_errors: shared.total(|gauges| &gauges.server_errors),
-            first_server_error: shared.server_error(),
-            statuses: &totals.statuses,
-            connections_opened: shared.total(|gauges| &gauges.connections_opened),
-            traffic: Traffic::from(shared),
-            max_send_lag_ns: totals.max_send_lag,
-            sweep: totals.sweep.as_ref().map(SweepRow::from),
-            warmup,
-            latency: Moments::from(&totals.latency),
-            service: Moments::from(&totals.service),
-            intervals: self.intervals.rows(),
-        })
-    }
+/// A requestor's result of what all its threads measured.
+pub(crate) fn encode_requestor_result(
+    totals: &Totals,
+    intervals: &[IntervalRow],
+    shared: &Shared,
+) -> String {
+    let Counts {
+        sent,
+        received,
+        timed_out,
+        errors,
+        duplicates,
+        late,
+        corrupt,
+        no_responders,
+    } = totals.measured;
+    let warmup = Warmup {
+        sent: totals.warmup.sent,
+        received: totals.warmup.received,
+        timed_out: totals.warmup.timed_out,
+        errors: totals.warmup.errors,
+    };
+    encode(&RequestorResult {
+        connect_s: shared.connect_s(),
+        connections: shared.ready(),
+        connect_failures: shared.total(|gauges| &gauges.connect_failures),
+        duration_s: totals.duration as f64 / NS_PER_S,
+        sent,
+        received,
+        timed_out,
+        errors,
+        duplicates,
+        late,
+        corrupt,
+        no_responders,
+        unmatched: totals.unmatched,
+        disconnected: shared.total(|gauges| &gauges.disconnected),
+        churned: shared.total(|gauges| &gauges.churned),
+        reconnected: shared.total(|gauges| &gauges.reconnected),
+        reconnect_failures: shared.total(|gauges| &gauges.reconnect_failures),
+        server_errors: shared.total(|gauges| &gauges.server_errors),
+        first_server_error: shared.server_error(),
+        statuses: &totals.statuses,
+        connections_opened: shared.total(|gauges| &gauges.connections_opened),
+        traffic: Traffic::from(shared),
+        max_send_lag_ns: totals.max_send_lag,
+        sweep: totals.sweep.as_ref().map(SweepRow::from),
+        warmup,
+        latency: Moments::from(&totals.latency),
+        service: Moments::from(&totals.service),
+        intervals,
+    })
 }
 
 impl Totals {
-    fn add(&mut self, other: &Self) {
+    /// Adds those of another thread.
+    pub(crate) fn add(&mut self, other: &Self) {
         if let (Some(sweep), Some(other)) = (&mut self.sweep, &other.sweep) {
             sweep.counts.add(&other.counts);
             sweep.duration = sweep.duration.max(other.duration);

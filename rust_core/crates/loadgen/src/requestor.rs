@@ -1,7 +1,6 @@
 //! The requestor's side of the workload: users who publish requests at their planned times, and
 //! receive the replies on their own subjects.
 
-use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use protocol::nats::encode::{encode_pub, msg_len};
@@ -12,11 +11,13 @@ use crate::churn::{Churn, next_connected};
 use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
 use crate::connection::Connection;
-use crate::course::{Course, Report, SENDS_PER_TURN, Spares};
+use crate::course::Course;
+use crate::intervals::Reporter;
 use crate::link::{Link, Message};
 use crate::payload::{self, Stream};
 use crate::rng::Rng;
-use crate::run::Run;
+use crate::run::{Run, Totals};
+use crate::schedule::SENDS_PER_TURN;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 
@@ -41,8 +42,7 @@ impl Users {
         thread: u32,
         first: u32,
         users: u32,
-        reports: SyncSender<Report>,
-        spares: Spares,
+        reporter: Reporter<Box<Totals>>,
     ) -> Self {
         Self {
             first,
@@ -51,7 +51,7 @@ impl Users {
             payload: vec![0; config.request_bytes].into_boxed_slice(),
             choices: Rng::new(config.seed.wrapping_add(u64::from(thread) << 32)),
             churn: Churn::new(config, thread, users),
-            course: Course::new(Run::new(config, thread, users), reports, spares),
+            course: Course::new(Run::new(config, thread, users), reporter),
         }
     }
 

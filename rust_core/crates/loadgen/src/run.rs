@@ -8,7 +8,6 @@
 //! anything else begins. Numbers go on after it, so that its late replies are known for what they
 //! are; times begin anew.
 
-use hdrhistogram::Histogram;
 use protocol::nats::Headers;
 
 use crate::config::{Arrivals, RequestorConfig};
@@ -16,7 +15,7 @@ use crate::crew::share;
 use crate::inflight::{Inflight, Verdict};
 use crate::link::Message;
 use crate::payload::{self, Stream};
-use crate::recorder::{Interval, Recorder, Summary};
+use crate::recorder::{Interval, Recorder, SECOND_NS, Second, Summary};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 use crate::subject::parse_provider;
@@ -26,7 +25,6 @@ use std::time::Duration;
 
 mod answers;
 
-const SECOND_NS: u64 = 1_000_000_000;
 /// Bits of an id below those that name the thread.
 const SEQ_BITS: u32 = 48;
 const NO_RESPONDERS: u16 = 503;
@@ -61,22 +59,6 @@ impl Counts {
         self.no_responders += other.no_responders;
     }
 }
-
-/// The replies of the current second, for whoever watches.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Second {
-    pub(crate) count: u64,
-    pub(crate) sum: u64,
-    pub(crate) max: u64,
-    end: u64,
-}
-
-const FIRST_SECOND: Second = Second {
-    count: 0,
-    sum: 0,
-    max: 0,
-    end: SECOND_NS,
-};
 
 /// What became of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -113,7 +95,10 @@ pub(crate) struct Run {
     /// What follows the sweep, until it does.
     rest: Option<Schedule>,
     inflight: Inflight,
+    /// From when a request was due until its reply came.
     recorder: Recorder,
+    /// From when it was sent.
+    service: Summary,
     has_sweep: bool,
     sweep: Sweep,
     warmup: Counts,
@@ -166,6 +151,7 @@ impl Run {
             rest: None,
             inflight,
             recorder: Recorder::new(nanoseconds(begin)),
+            service: Summary::new(),
             has_sweep: config.sweep,
             sweep: Sweep::default(),
             warmup: Counts::default(),
@@ -176,7 +162,7 @@ impl Run {
             measured_from: nanoseconds(begin),
             max_send_lag: 0,
             last_sent: 0,
-            second: FIRST_SECOND,
+            second: Second::until(SECOND_NS),
             reply_bytes: config.reply_bytes,
             fetch: config.fetch,
             calls: match config.calls {
@@ -232,7 +218,7 @@ impl Run {
         self.first_warmup = self.inflight.next();
         self.measured_from = self.recorder.begin();
         self.last_sent = 0;
-        self.second = FIRST_SECOND;
+        self.second = Second::until(SECOND_NS);
         true
     }
 
@@ -327,13 +313,12 @@ impl Run {
             return;
         }
         counts.received += 1;
-        if planned >= self.measured_from {
-            self.recorder.record(planned, sent, now);
-        }
         let latency = now.saturating_sub(planned);
-        self.second.count += 1;
-        self.second.sum += latency;
-        self.second.max = self.second.max.max(latency);
+        self.second.record(latency);
+        if planned >= self.measured_from {
+            self.recorder.record(latency);
+            self.service.record(now.saturating_sub(sent));
+        }
     }
 
     /// A message without payload: 503 when nobody is subscribed to the request's subject.
@@ -377,33 +362,16 @@ impl Run {
         self.inflight.is_awaited(user)
     }
 
-    /// See [`Recorder::poll_interval`].
+    /// What records the measured phase, second by second; absent in the sweep.
     #[inline]
-    pub(crate) fn poll_interval(
-        &mut self,
-        now: u64,
-        spare: impl FnOnce() -> Histogram<u64>,
-    ) -> Option<Interval> {
-        if self.is_in_sweep() {
-            return None;
-        }
-        self.recorder.poll_interval(now, spare)
+    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
+        (!self.is_in_sweep()).then_some(&mut self.recorder)
     }
 
     /// The replies of the second that is over at `now`.
     #[inline]
     pub(crate) fn poll_second(&mut self, now: u64) -> Option<Second> {
-        if now < self.second.end {
-            return None;
-        }
-        let end = now - now % SECOND_NS + SECOND_NS;
-        Some(std::mem::replace(
-            &mut self.second,
-            Second {
-                end,
-                ..Second::default()
-            },
-        ))
+        self.second.poll(now)
     }
 
     /// Sends nothing from `now` on.
@@ -436,7 +404,7 @@ impl Run {
         [due, end, interval, self.inflight.expires_at()]
             .into_iter()
             .flatten()
-            .fold(self.second.end, u64::min)
+            .fold(self.second.end(), u64::min)
     }
 
     /// Whether there are requests to come at `now`.
@@ -463,7 +431,7 @@ impl Run {
         let end = self.schedule.end().max(self.last_sent);
         // A run that was stopped in its sweep measured nothing.
         let duration = end.saturating_sub(self.measured_from);
-        let (latency, service, last) = self.recorder.finish(now);
+        let (latency, last) = self.recorder.finish(now);
         let totals = Totals {
             sweep: self.has_sweep.then_some(self.sweep),
             warmup: self.warmup,
@@ -472,7 +440,7 @@ impl Run {
             max_send_lag: self.max_send_lag,
             duration,
             latency,
-            service,
+            service: self.service,
             statuses: self.statuses,
         };
         (totals, last)

@@ -9,6 +9,14 @@ use crate::rng::Rng;
 
 const NS_PER_S: f64 = 1e9;
 
+/// Least time between two turns that only the plan begins, in nanoseconds. What is due within it
+/// leaves together: at tens of thousands of requests a second, a timer for each would cost more than
+/// the requests. Latency runs from the planned time and so includes the wait.
+pub(crate) const PACING_NS: u64 = 100_000;
+
+/// Requests sent in one turn at most, so that replies are read in time even when the engine is late.
+pub(crate) const SENDS_PER_TURN: u32 = 1024;
+
 /// When one thread's requests are due; times are nanoseconds since the start.
 #[derive(Debug)]
 pub(crate) struct Schedule {

@@ -1,9 +1,17 @@
 //! What the threads of an engine tell its owner while they run: counters that one thread writes and
 //! anybody reads, and the few things that all threads agree on.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
+
+use crate::recorder::Second;
+
+/// Locks what is only ever held for a moment and never left half-changed.
+#[inline]
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Counters of one thread; a cache line pair of its own, so that no other thread's writes slow it.
 #[derive(Debug, Default)]
@@ -46,6 +54,16 @@ pub(crate) struct Gauges {
     pub(crate) second_sum: AtomicU64,
     /// The longest of them in nanoseconds.
     pub(crate) second_max: AtomicU64,
+}
+
+impl Gauges {
+    /// Shows a second that is over.
+    #[inline]
+    pub(crate) fn publish_second(&self, second: &Second) {
+        publish(&self.second_count, second.count);
+        publish(&self.second_sum, second.sum);
+        publish(&self.second_max, second.max);
+    }
 }
 
 /// Sets a counter that the calling thread alone writes.
@@ -123,6 +141,12 @@ impl Shared {
     /// When all connections were ready for the first time.
     pub(crate) fn connected(&self) -> Option<Instant> {
         self.connected.get().copied()
+    }
+
+    /// How many seconds it took until then; 0 where it has not come.
+    pub(crate) fn connect_s(&self) -> f64 {
+        self.connected()
+            .map_or(0.0, |at| at.duration_since(self.began).as_secs_f64())
     }
 
     /// Why the engine failed.

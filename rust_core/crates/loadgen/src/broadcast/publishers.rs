@@ -1,7 +1,6 @@
 //! The publishers of an engine, all on one thread, and the schedule that every process follows.
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use protocol::nats::encode::{encode_pub, msg_len};
 use reactor::{Conn, ConnId, Io};
@@ -9,15 +8,15 @@ use reactor::{Conn, ConnId, Io};
 use super::audience::Audience;
 use super::config::BroadcasterConfig;
 use super::message::Stamp;
-use super::receipts::Receipts;
-use super::report::{Published, Report};
+use super::report::{Published, Totals};
 use super::window::Board;
 use super::workload::{Role, wake_at};
 use crate::client::{Client, Loss, Mail};
 use crate::clock::monotonic_ns;
-use crate::course::{PACING_NS, SENDS_PER_TURN, Spares};
+use crate::intervals::Reporter;
+use crate::recorder::Recorder;
 use crate::rng::Rng;
-use crate::schedule::Schedule;
+use crate::schedule::{PACING_NS, SENDS_PER_TURN, Schedule};
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 
@@ -36,13 +35,12 @@ pub(crate) struct Publishers {
     outstanding: u64,
     warmup_ns: u64,
     timeout_ns: u64,
-    /// The start, and what is counted by the second from then to the end.
-    running: Option<(u64, Receipts)>,
+    /// The start, and what counts by the second what is sent from then to the end.
+    running: Option<(u64, Recorder)>,
     last_sent: u64,
     max_send_lag: u64,
     misrouted: u64,
-    reports: SyncSender<Report>,
-    spares: Spares,
+    reporter: Reporter<Totals>,
 }
 
 impl Publishers {
@@ -50,8 +48,7 @@ impl Publishers {
     pub(crate) fn new(
         config: &BroadcasterConfig,
         board: Arc<Board>,
-        reports: SyncSender<Report>,
-        spares: Spares,
+        reporter: Reporter<Totals>,
     ) -> Self {
         Self {
             board,
@@ -67,8 +64,7 @@ impl Publishers {
             last_sent: 0,
             max_send_lag: 0,
             misrouted: 0,
-            reports,
-            spares,
+            reporter,
         }
     }
 
@@ -101,7 +97,7 @@ impl Publishers {
         if let Some(start) = self.board.start.get().copied() {
             let measured_from = start + self.warmup_ns;
             self.board.window().measure_from(measured_from);
-            self.running = Some((start, Receipts::new(measured_from)));
+            self.running = Some((start, Recorder::new(measured_from)));
         }
     }
 
@@ -113,13 +109,11 @@ impl Publishers {
 
     pub(crate) fn poll_turn(&mut self, io: &mut Io<Client<Role>>, keys: &mut Rng, gauges: &Gauges) {
         let now = monotonic_ns();
-        let Some((start, receipts)) = &mut self.running else {
+        let Some((start, recorder)) = &mut self.running else {
             return;
         };
         let start = *start;
-        while let Some(interval) = receipts.poll_interval(now, || self.spares.take()) {
-            let _ = self.reports.send(Report::Interval(interval));
-        }
+        self.reporter.report_intervals(recorder, now);
         if now < start {
             return wake_at(io, now, start);
         }
@@ -201,9 +195,9 @@ impl Publishers {
         }
         window.count_sent(planned);
         if window.is_measured(planned)
-            && let Some((_, receipts)) = &mut self.running
+            && let Some((_, recorder)) = &mut self.running
         {
-            receipts.record_sent();
+            recorder.record_sent();
             self.max_send_lag = self.max_send_lag.max(now - planned);
         }
         let Some(conn) = io.writer(id) else {
@@ -224,7 +218,7 @@ impl Publishers {
 
     /// Tells every thread that nothing is to be waited for any more.
     fn finish(&mut self, io: &mut Io<Client<Role>>, now: u64) {
-        let Some((start, receipts)) = self.running.take() else {
+        let Some((start, recorder)) = self.running.take() else {
             return;
         };
         self.board.end();
@@ -237,9 +231,7 @@ impl Publishers {
             misrouted: self.misrouted,
             duration: end.saturating_sub(start + self.warmup_ns),
         };
-        let last = receipts.finish(now).1.map(Report::Interval);
-        for report in last.into_iter().chain([Report::Published(published)]) {
-            let _ = self.reports.send(report);
-        }
+        let (_, last) = recorder.finish(now);
+        self.reporter.finish(last, Totals::Published(published));
     }
 }

@@ -1,25 +1,19 @@
 //! What the threads of a broadcaster report, and the result that it is put together to.
 
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, OnceLock};
-
 use serde::Serialize;
 
-use super::window::{Board, Row, Tally, Window};
-use crate::course::Spares;
-use crate::intervals::{IntervalRow, Intervals};
-use crate::recorder::{Interval, Summary};
+use super::window::{Row, Tally, Window};
+use crate::intervals::IntervalRow;
+use crate::recorder::Summary;
 use crate::report::{Moments, NS_PER_S, encode};
 use crate::shared::Shared;
 
-/// What a thread reports to the collector.
+/// What a thread has measured when it ends.
 #[derive(Debug)]
-pub(crate) enum Report {
-    /// A second of the measured phase is over.
-    Interval(Interval),
-    /// The publishing thread has ended.
+pub(crate) enum Totals {
+    /// The publishing one.
     Published(Published),
-    /// A thread with users has ended.
+    /// One with users.
     Received(Box<Received>),
 }
 
@@ -44,6 +38,18 @@ pub(crate) struct Received {
     pub(crate) latency: Summary,
 }
 
+impl Received {
+    fn add(&mut self, other: &Self) {
+        let (flaws, more) = (&mut self.flaws, &other.flaws);
+        flaws.missing += more.missing;
+        flaws.duplicates += more.duplicates;
+        flaws.corrupt += more.corrupt;
+        flaws.misrouted += more.misrouted;
+        self.warmup += other.warmup;
+        self.latency.add(&other.latency);
+    }
+}
+
 /// What should not be; from the start to the end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Flaws {
@@ -57,102 +63,80 @@ pub(crate) struct Flaws {
     pub(crate) misrouted: u64,
 }
 
-/// Puts the result together.
-pub(crate) struct Collector {
-    threads: u32,
-    intervals: Intervals,
+/// What all threads have measured.
+pub(crate) struct Sum {
     published: Published,
-    flaws: Flaws,
-    warmup: u64,
-    latency: Summary,
-    done: u32,
+    received: Received,
 }
 
-impl Collector {
-    /// For `threads` threads, the publishing one included.
-    pub(crate) fn new(threads: u32, spares: Spares) -> Self {
+impl Sum {
+    /// Of nothing yet.
+    pub(crate) fn new() -> Self {
         Self {
-            threads,
-            intervals: Intervals::new(threads, spares),
             published: Published::default(),
-            flaws: Flaws::default(),
-            warmup: 0,
-            latency: Summary::new(),
-            done: 0,
+            received: Received {
+                flaws: Flaws::default(),
+                warmup: 0,
+                latency: Summary::new(),
+            },
         }
     }
 
-    /// Reads reports until every thread has ended; `result` is set once every thread is done.
-    pub(crate) fn run(
-        mut self,
-        reports: &Receiver<Report>,
+    pub(crate) fn add(&mut self, totals: Totals) {
+        match totals {
+            Totals::Published(published) => self.published = published,
+            Totals::Received(received) => self.received.add(&received),
+        }
+    }
+
+    /// The result as JSON.
+    pub(crate) fn encode_result(
+        &self,
+        window: &Window,
+        intervals: &[IntervalRow],
         shared: &Shared,
-        board: &Arc<Board>,
-        result: &OnceLock<String>,
-    ) {
-        while let Ok(report) = reports.recv() {
-            match report {
-                Report::Interval(interval) => {
-                    self.intervals.add(interval);
-                    continue;
-                }
-                Report::Published(published) => self.published = published,
-                Report::Received(received) => self.add(&received),
-            }
-            self.done += 1;
-            if self.done == self.threads {
-                self.intervals.close();
-                let mut window = board.window();
-                window.retire(u64::MAX);
-                result.get_or_init(|| self.encode_result(shared, &window));
-            }
-        }
-    }
-
-    fn add(&mut self, received: &Received) {
-        let (flaws, more) = (&mut self.flaws, &received.flaws);
-        flaws.missing += more.missing;
-        flaws.duplicates += more.duplicates;
-        flaws.corrupt += more.corrupt;
-        flaws.misrouted += more.misrouted;
-        self.warmup += received.warmup;
-        self.latency.add(&received.latency);
-    }
-
-    fn encode_result(&self, shared: &Shared, window: &Window) -> String {
-        let connected = shared.connected().map(|at| at.duration_since(shared.began));
+    ) -> String {
+        let Self {
+            published,
+            received:
+                Received {
+                    flaws,
+                    warmup,
+                    latency,
+                },
+        } = self;
         let Tally {
             sent,
             errors,
             expected,
         } = window.measured;
         encode(&BroadcasterResult {
-            connect_s: connected.unwrap_or_default().as_secs_f64(),
+            connect_s: shared.connect_s(),
             connections: shared.ready(),
             connect_failures: shared.total(|gauges| &gauges.connect_failures),
-            duration_s: self.published.duration as f64 / NS_PER_S,
+            duration_s: published.duration as f64 / NS_PER_S,
             sent,
             errors,
             expected,
-            received: self.latency.count,
+            received: latency.count,
             incomplete: window.incomplete,
-            missing: self.flaws.missing,
-            duplicates: self.flaws.duplicates,
-            corrupt: self.flaws.corrupt,
-            misrouted: self.flaws.misrouted + self.published.misrouted,
+            missing: flaws.missing,
+            duplicates: flaws.duplicates,
+            corrupt: flaws.corrupt,
+            misrouted: flaws.misrouted + published.misrouted,
             disconnected: shared.total(|gauges| &gauges.disconnected),
             server_errors: shared.total(|gauges| &gauges.server_errors),
             first_server_error: shared.server_error(),
-            max_send_lag_ns: self.published.max_send_lag,
+            max_send_lag_ns: published.max_send_lag,
             warmup: Warmup {
                 sent: window.warmup.sent,
                 errors: window.warmup.errors,
                 expected: window.warmup.expected,
-                received: self.warmup,
+                received: *warmup,
             },
-            latency: Moments::from(&self.latency),
+            latency: Moments::from(latency),
             spread: Moments::from(&window.spread),
-            intervals: self.intervals.rows(),
+            intervals,
             messages: window.rows.as_deref(),
         })
     }

@@ -1,7 +1,6 @@
 //! The users of one thread: each is subscribed to one subject, and receives.
 
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
 use reactor::Io;
 
@@ -10,12 +9,12 @@ use super::config::BroadcasterConfig;
 use super::message::Checker;
 use super::parts::Parts;
 use super::receipts::Receipts;
-use super::report::{Flaws, Received, Report};
+use super::report::{Flaws, Received, Totals};
 use super::window::Board;
 use super::workload::{PUBLISHING_THREAD, Role, wake_at};
 use crate::client::{Client, Loss, Mail};
 use crate::clock::monotonic_ns;
-use crate::course::Spares;
+use crate::intervals::Reporter;
 use crate::link::Message;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
@@ -42,8 +41,7 @@ pub(crate) struct Subscribers {
     /// Whether the window may have changed in this turn for another reason than receipts.
     has_news: bool,
     flaws: Flaws,
-    reports: SyncSender<Report>,
-    spares: Spares,
+    reporter: Reporter<Totals>,
 }
 
 impl Subscribers {
@@ -52,8 +50,7 @@ impl Subscribers {
         config: &BroadcasterConfig,
         (first, users): (u32, u32),
         board: Arc<Board>,
-        reports: SyncSender<Report>,
-        spares: Spares,
+        reporter: Reporter<Totals>,
     ) -> Self {
         let numbers = first..first + users;
         Self {
@@ -72,8 +69,7 @@ impl Subscribers {
             gaps: Vec::new(),
             has_news: false,
             flaws: Flaws::default(),
-            reports,
-            spares,
+            reporter,
         }
     }
 
@@ -174,10 +170,8 @@ impl Subscribers {
         let Some(receipts) = &mut self.receipts else {
             return;
         };
-        if let Some(second) = receipts.poll_second(now) {
-            publish(&gauges.second_count, second.count);
-            publish(&gauges.second_sum, second.sum);
-            publish(&gauges.second_max, second.max);
+        if let Some(second) = receipts.second.poll(now) {
+            gauges.publish_second(&second);
         }
         publish(&gauges.received, receipts.received());
         publish(&gauges.timed_out, self.flaws.missing);
@@ -205,15 +199,11 @@ impl Subscribers {
         }
     }
 
-    /// The collector always has room but for when it is kept from running for seconds; waiting for it
-    /// then loses no figure.
+    /// Reports the intervals that are over at `now`.
     #[inline]
     fn report_intervals(&mut self, now: u64) {
         if let Some(receipts) = &mut self.receipts {
-            while let Some(interval) = receipts.poll_interval(now, || self.spares.take()) {
-                // Without a collector the engine is being closed.
-                let _ = self.reports.send(Report::Interval(interval));
-            }
+            self.reporter.report_intervals(&mut receipts.recorder, now);
         }
     }
 
@@ -227,16 +217,13 @@ impl Subscribers {
             .iter()
             .map(|next| self.audience.messages(*next, published));
         self.flaws.missing += remaining.sum::<u64>();
-        let warmup = receipts.warmup;
-        let (latency, last) = receipts.finish(now);
+        let (latency, last) = receipts.recorder.finish(now);
         let received = Received {
             flaws: self.flaws,
-            warmup,
+            warmup: receipts.warmup,
             latency,
         };
-        let last = last.map(Report::Interval);
-        for report in last.into_iter().chain([Report::Received(received.into())]) {
-            let _ = self.reports.send(report);
-        }
+        self.reporter
+            .finish(last, Totals::Received(received.into()));
     }
 }

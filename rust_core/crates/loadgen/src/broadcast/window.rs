@@ -3,13 +3,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use serde::Serialize;
 
 use super::audience::Audience;
 use super::parts::Part;
 use crate::recorder::Summary;
+use crate::shared::lock;
 
 /// How far ahead of the plan a receipt may be for its message to be remembered. Only where another
 /// process publishes can it be ahead at all, by as much as the two are apart.
@@ -36,7 +37,7 @@ impl Board {
     /// The window, for a moment.
     #[inline]
     pub(crate) fn window(&self) -> MutexGuard<'_, Window> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.window)
     }
 
     /// Nothing is to be waited for any more.

@@ -5,7 +5,6 @@
 //! somebody is free, and its latency runs from its planned time all the same. Where it needs a new
 //! connection, the time to establish that is part of its latency and of its service time.
 
-use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use reactor::{ConnId, Io};
@@ -15,10 +14,12 @@ use super::free::Free;
 use super::link::{Answer, HttpLink};
 use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
-use crate::course::{Course, Report, SENDS_PER_TURN, Spares};
+use crate::course::Course;
+use crate::intervals::Reporter;
 use crate::link::Message;
 use crate::rng::Rng;
-use crate::run::Run;
+use crate::run::{Run, Totals};
+use crate::schedule::SENDS_PER_TURN;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 
@@ -65,8 +66,7 @@ impl Callers {
         thread: u32,
         first: u32,
         users: u32,
-        reports: SyncSender<Report>,
-        spares: Spares,
+        reporter: Reporter<Box<Totals>>,
     ) -> Self {
         // At first everybody gets a connection, which shows that the server is there.
         let caller = Caller {
@@ -81,7 +81,7 @@ impl Callers {
             providers: if config.fetch { 1 } else { config.providers },
             exchange: Exchange::new(config),
             choices: Rng::new(config.seed.wrapping_add(u64::from(thread) << 32)),
-            course: Course::new(Run::new(config, thread, users), reports, spares),
+            course: Course::new(Run::new(config, thread, users), reporter),
             opened: Vec::new(),
             wanted: Vec::new(),
             head_bytes_in: 0,
