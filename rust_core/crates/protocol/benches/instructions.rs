@@ -12,6 +12,10 @@
 use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
+use subjectbus_protocol::http::{
+    BodyDecoder, BodyEvent, Framing, HeadLimits, encode_chunk, encode_last_chunk, encode_response,
+    parse_head,
+};
 use subjectbus_protocol::nats::{
     ClientOp, FromClient, FromServer, Limits, Parser, ServerOp, Side, encode,
 };
@@ -254,4 +258,63 @@ library_benchmark_group!(
     benchmarks = parse_from_client, parse_from_server, encode_pub, encode_msg, encode_hmsg
 );
 
-main!(library_benchmark_groups = ws, nats);
+/// A request as wrk sends it.
+const GET: &[u8] = b"GET /byte HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
+/// The head of a request through the gateway.
+const POST: &[u8] = b"POST /v1/request/autocomplete.v1.42 HTTP/1.1\r\n\
+    Host: broker.example.com:8080\r\nUser-Agent: example/1.0\r\nAccept: */*\r\n\
+    Content-Type: application/octet-stream\r\nContent-Length: 32\r\n\r\n";
+
+fn heads(head: &[u8]) -> Reads {
+    reads(1, |wire| wire.extend_from_slice(head))
+}
+
+#[library_benchmark(setup = heads, teardown = check)]
+#[bench::get(GET)]
+#[bench::post(POST)]
+fn parse_request(Reads { wire, size }: Reads) -> Handled {
+    let limits = black_box(HeadLimits::default());
+    let parsed = wire.chunks(size).filter(|bytes| {
+        let parsed = parse_head(bytes, limits);
+        matches!(parsed, Ok(Some((head, len))) if len == size && black_box(head.control()).is_ok())
+    });
+    (parsed.count(), wire)
+}
+
+fn chunked_bodies(chunks: usize) -> Reads {
+    reads(1, |wire| {
+        (0..chunks).for_each(|_| encode_chunk(wire, PAYLOAD));
+        encode_last_chunk(wire);
+    })
+}
+
+#[library_benchmark(setup = chunked_bodies, teardown = check)]
+#[bench::one_chunk(1)]
+#[bench::many_chunks(MANY)]
+fn decode_chunked(Reads { wire, size }: Reads) -> Handled {
+    let mut bodies = 0;
+    for mut read in wire.chunks(size) {
+        let mut decoder = BodyDecoder::new(black_box(Framing::Chunked));
+        while let Ok(Some(event)) = decoder.next(&mut read) {
+            bodies += usize::from(black_box(event) == BodyEvent::End);
+        }
+    }
+    (bodies, wire)
+}
+
+#[library_benchmark]
+#[bench::one_byte(setup = output)]
+fn encode_answer(mut out: Vec<u8>) -> Vec<u8> {
+    for _ in 0..MESSAGES {
+        let (headers, body) = black_box(([("Content-Type", "text/plain")], b"x"));
+        encode_response(&mut out, 200, &headers, body, true, false);
+    }
+    out
+}
+
+library_benchmark_group!(
+    name = http;
+    benchmarks = parse_request, decode_chunked, encode_answer
+);
+
+main!(library_benchmark_groups = ws, nats, http);

@@ -141,7 +141,7 @@ fn the_largest_chunk_is_a_stream() {
 
 #[test]
 fn chunks_that_could_be_read_differently() {
-    let cases: [(&[u8], HttpError); 46] = [
+    let cases: [(&[u8], HttpError); 47] = [
         (b"\r\n", SIZE),
         (b"\n", SIZE),
         (b";a\r\n", SIZE),
@@ -173,6 +173,7 @@ fn chunks_that_could_be_read_differently() {
         (b"5;a\r\r\n", SIZE),
         (b"5\r\nhello0\r\n\r\n", DATA),
         (b"5\r\nhello\n0\r\n\r\n", DATA),
+        (b"5\r\nhello\n\n0\r\n\r\n", DATA),
         (b"5\r\nhello\r0\r\n\r\n", DATA),
         (b"5\r\nhello\r\r\n", DATA),
         (b"5\r\nhello \r\n", DATA),

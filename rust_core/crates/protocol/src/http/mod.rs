@@ -251,9 +251,10 @@ fn no_head<T>(
             return Err(BARE_LF);
         };
         if in_fields && line.is_empty() {
-            return Err(refusal.unwrap_or(INCOMPLETE));
+            // What follows the head says nothing about it.
+            break;
         }
-        in_fields |= !line.is_empty();
+        in_fields = !line.is_empty();
         line_start = newline + 1;
     }
     match refusal {
@@ -265,7 +266,6 @@ fn no_head<T>(
 }
 
 const BARE_LF: HttpError = HttpError::Malformed("line ends without CR");
-const INCOMPLETE: HttpError = HttpError::Malformed("incomplete head");
 
 /// A malformed head in our words.
 fn syntax_error(error: httparse::Error) -> HttpError {

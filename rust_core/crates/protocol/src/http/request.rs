@@ -318,6 +318,7 @@ mod tests {
         }
         assert_eq!(refused(b"GET / SMTP/1.1\r\n\r\n").status(), 400);
         assert_eq!(refused(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").status(), 505);
+        assert_eq!(refused(b"PRI * HTTP/2.0\r\n\r\n\n").status(), 505);
     }
 
     #[test]
