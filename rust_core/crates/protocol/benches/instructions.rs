@@ -307,7 +307,7 @@ fn decode_chunked(Reads { wire, size }: Reads) -> Handled {
 fn encode_answer(mut out: Vec<u8>) -> Vec<u8> {
     for _ in 0..MESSAGES {
         let (headers, body) = black_box(([("Content-Type", "text/plain")], b"x"));
-        encode_response(&mut out, 200, &headers, body, true, false);
+        encode_response(&mut out, 200, headers, body, true, false);
     }
     out
 }
