@@ -282,3 +282,24 @@ impl Shard {
         self.counts.add(Counter::NoResponders, 1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_bounded_by_receivers_and_by_bytes() {
+        let receivers = |bytes: usize| {
+            let payload = vec![0; bytes];
+            slice_of(&Message {
+                subject: b"a",
+                reply: None,
+                headers: None,
+                payload: &payload,
+            })
+        };
+        assert_eq!(receivers(0), 4096);
+        assert_eq!(receivers(1 << 20), 3);
+        assert_eq!(receivers(8 << 20), 1, "one receiver may take more");
+    }
+}
