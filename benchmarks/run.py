@@ -55,7 +55,8 @@ def conditions(rounds: int, stalls: str) -> str:
     return (
         f"Server on core {SERVER_CPU}, providers and users on core {LOAD_CPU}; loopback; 32-byte requests, "
         "256-byte replies, 16 providers unless said otherwise. "
-        f"Medians of {rounds} rounds, what is compared in turn within each; a million connections once. CPU "
+        f"Medians of {rounds} round{'s' if rounds > 1 else ''}, what is compared in turn within each; a "
+        "million connections once. CPU "
         "time is that of whole processes, the kernel's part included. Growth is what the server's resident "
         "memory grew by since before the first connection. Connections/s count from the first attempt to "
         "the last confirmed subscription. Made by `make bench`.\n\n"
