@@ -48,7 +48,10 @@ async def test_a_caller_that_does_not_read_its_replies_is_cut(
     await client.flush()
     with Caller(broker.http) as caller:
         caller.send(post("request/gateway.large", b"") * 100)
-        await asyncio.to_thread(wait_until, lambda: broker.varz()["slow_consumers"] == 1)
+        try:
+            await asyncio.to_thread(wait_until, lambda: broker.varz()["slow_consumers"] == 1, 30)
+        except TimeoutError:
+            pytest.fail(f"never cut: {broker.varz()}")
     await client.close()
     broker.wait_idle()
     assert broker.conservation()["dropped"]["slow_consumer"] > 0
