@@ -42,6 +42,7 @@ mod course;
 mod crew;
 mod dialer;
 mod engine;
+mod free;
 mod http;
 mod inflight;
 mod intervals;

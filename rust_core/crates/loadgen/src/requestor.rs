@@ -12,6 +12,7 @@ use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
 use crate::connection::Connection;
 use crate::course::Course;
+use crate::free::Free;
 use crate::intervals::Reporter;
 use crate::link::{Link, Message};
 use crate::payload::{self, Stream};
@@ -29,6 +30,8 @@ pub(crate) struct Users {
     providers: Box<[Subject]>,
     /// Where the request is composed.
     payload: Box<[u8]>,
+    /// In a closed loop of no more requests than users, those who have none outstanding.
+    free: Option<Free>,
     /// Chooses users and providers.
     choices: Rng,
     churn: Churn,
@@ -44,11 +47,13 @@ impl Users {
         users: u32,
         reporter: Reporter<Box<Totals>>,
     ) -> Self {
+        let is_one_at_a_time = (1..=config.users).contains(&config.outstanding);
         Self {
             first,
             conns: vec![ConnId::NONE; users as usize].into_boxed_slice(),
             providers: (0..config.providers).map(Subject::provider).collect(),
             payload: vec![0; config.request_bytes].into_boxed_slice(),
+            free: is_one_at_a_time.then(|| Free::all(users)),
             choices: Rng::new(config.seed.wrapping_add(u64::from(thread) << 32)),
             churn: Churn::new(config, thread, users),
             course: Course::new(Run::new(config, thread, users), reporter),
@@ -66,10 +71,16 @@ impl Users {
         let swept = run.sweep_user();
         let (mut user, provider) = match swept {
             Some(user) => (user, (self.first + user) % providers),
-            None => (
-                self.choices.below(self.conns.len() as u32),
-                self.choices.below(providers),
-            ),
+            None => match &mut self.free {
+                Some(free) => match choose_free(free, &self.conns, &mut self.choices) {
+                    Some(user) => (user, self.choices.below(providers)),
+                    None => return false,
+                },
+                None => (
+                    self.choices.below(self.conns.len() as u32),
+                    self.choices.below(providers),
+                ),
+            },
         };
         let may_wait = run.is_closed_loop() && swept.is_none();
         let is_gone = self.conns[user as usize] == ConnId::NONE;
@@ -85,6 +96,9 @@ impl Users {
             return true;
         };
         let request = run.begin(user, provider as u16, due, now);
+        if let Some(free) = &mut self.free {
+            free.remove(user);
+        }
         payload::fill(&mut self.payload, Stream::Request, request);
         let reply = Subject::user(self.first + user);
         let (to, reply, payload) = (to.as_bytes(), Some(reply.as_bytes()), &self.payload);
@@ -96,6 +110,19 @@ impl Users {
                 encode_pub(out, to, reply, payload);
             });
         true
+    }
+}
+
+/// A random one of those who have a connection. Those who have none are no longer free, until they are
+/// connected again.
+#[inline]
+fn choose_free(free: &mut Free, conns: &[ConnId], choices: &mut Rng) -> Option<u32> {
+    loop {
+        let user = free.choose(choices)?;
+        if conns[user as usize] != ConnId::NONE {
+            return Some(user);
+        }
+        free.remove(user);
     }
 }
 
@@ -124,6 +151,9 @@ impl Workload for Users {
     fn handle_ready(&mut self, member: u32, id: ConnId) {
         self.conns[member as usize] = id;
         self.churn.handle_ready(member);
+        if let Some(free) = &mut self.free {
+            free.insert(member);
+        }
     }
 
     fn handle_lost(&mut self, member: u32, _: ConnId) -> Loss {
@@ -144,8 +174,13 @@ impl Workload for Users {
 
     #[inline]
     fn handle_message(&mut self, member: u32, message: &Message<'_>, _: Option<Writer<'_>>) {
-        if let Some((run, now)) = self.course.run_at_receipt() {
-            run.handle_reply(member, message, now);
+        let Some((run, now)) = self.course.run_at_receipt() else {
+            return;
+        };
+        if run.handle_reply(member, message, now)
+            && let Some(free) = &mut self.free
+        {
+            free.insert(member);
         }
     }
 
@@ -165,7 +200,11 @@ impl Workload for Users {
             return;
         };
         let Some(run) = self.course.run() else { return };
-        run.expire(now);
+        run.expire(now, |user| {
+            if let Some(free) = &mut self.free {
+                free.insert(user);
+            }
+        });
         if !run.is_in_sweep() {
             self.churn.poll_turns(now, &mut self.conns);
             while let Some(id) = self.churn.poll_leaver(|user| run.is_awaited(user)) {
@@ -188,10 +227,34 @@ impl Workload for Users {
             self.course.finish(now);
         } else {
             let turn = self.churn.wakes_at(now).unwrap_or(u64::MAX);
-            let at = run.wakes_at(now, true).min(turn);
+            let may_send = self.free.as_ref().is_none_or(|free| !free.is_empty());
+            let at = run.wakes_at(now, may_send).min(turn);
             self.course.wake_at(io, now, at);
         }
     }
 
     fn handle_written(&mut self, _: u64, _: &Gauges) {}
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_free_user_with_a_connection_is_chosen_once() {
+        let mut conns = [ConnId::from_bits(1); 6];
+        conns[2] = ConnId::NONE;
+        let (mut free, mut choices) = (Free::all(6), Rng::new(3));
+        let mut chosen = Vec::new();
+        while let Some(user) = choose_free(&mut free, &conns, &mut choices) {
+            free.remove(user);
+            chosen.push(user);
+        }
+        chosen.sort_unstable();
+        assert_eq!(chosen, [0, 1, 3, 4, 5]);
+        assert!(free.is_empty());
+        free.insert(4);
+        assert_eq!(choose_free(&mut free, &conns, &mut choices), Some(4));
+    }
 }

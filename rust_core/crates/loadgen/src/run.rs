@@ -274,20 +274,19 @@ impl Run {
         }
     }
 
-    /// Accounts for a message that `user` received at `now`.
+    /// Accounts for a message that `user` received at `now`; whether a request of theirs has ended.
     #[inline]
-    pub(crate) fn handle_reply(&mut self, user: u32, message: &Message<'_>, now: u64) {
+    pub(crate) fn handle_reply(&mut self, user: u32, message: &Message<'_>, now: u64) -> bool {
         if let Some(headers) = message.headers
             && message.payload.is_empty()
         {
-            self.handle_status(user, headers);
-            return;
+            return self.handle_status(user, headers);
         }
         let Some(id) =
             payload::parse_id(message.payload).filter(|id| id >> SEQ_BITS == self.thread)
         else {
             self.unmatched += 1;
-            return;
+            return false;
         };
         let seq = id & ((1 << SEQ_BITS) - 1);
         match self.inflight.end(seq, user) {
@@ -295,11 +294,13 @@ impl Run {
                 let is_intact =
                     payload::is_intact(message.payload, Stream::Reply, self.reply_bytes);
                 self.accept(seq, is_intact, (planned, sent, now));
+                return true;
             }
             Verdict::Duplicate => self.counts(seq).duplicates += 1,
             Verdict::Late => self.counts(seq).late += 1,
             Verdict::Unmatched => self.unmatched += 1,
         }
+        false
     }
 
     /// Counts the reply to request `seq`; `times` are when it was due, sent and replied to.
@@ -323,7 +324,7 @@ impl Run {
 
     /// A message without payload: 503 when nobody is subscribed to the request's subject.
     #[cold]
-    fn handle_status(&mut self, user: u32, headers: &[u8]) {
+    fn handle_status(&mut self, user: u32, headers: &[u8]) -> bool {
         let refused = Headers::parse(headers).ok().and_then(|headers| {
             headers
                 .status()
@@ -341,12 +342,15 @@ impl Run {
             }
             None => self.unmatched += 1,
         }
+        refused.is_some()
     }
 
-    /// Ends the requests that have waited too long at `now`.
+    /// Ends the requests that have waited too long at `now`, and says whose they were.
     #[inline]
-    pub(crate) fn expire(&mut self, now: u64) {
-        while self.expire_one(now).is_some() {}
+    pub(crate) fn expire(&mut self, now: u64, mut say: impl FnMut(u32)) {
+        while let Some(user) = self.expire_one(now) {
+            say(user);
+        }
     }
 
     /// Ends a request that has waited too long at `now`; whose it was.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use protocol::http::{encode_head_until_close, encode_response, reason_phrase};
+use protocol::http::{
+    encode_head, encode_head_until_close, encode_response, encode_rest, reason_phrase,
+};
 use protocol::nats::Headers;
 use serde_json::json;
 
@@ -89,7 +91,7 @@ impl<'a> Answer<'a> {
 /// What every answer on a connection has besides its own.
 #[derive(Clone, Copy)]
 pub(super) struct Envelope<'a> {
-    pub(super) date: &'a str,
+    pub(super) date: &'a Date,
     pub(super) keep_alive: bool,
     /// The body's length without the body, as HEAD asks.
     pub(super) head_only: bool,
@@ -122,7 +124,7 @@ impl Envelope<'_> {
                 ("Vary", "Origin"),
             ]
         });
-        let date = std::iter::once(("Date", self.date));
+        let date = std::iter::once(("Date", &*self.date.text));
         date.chain(own)
             .chain(shared)
             .filter(|(_, value)| !value.is_empty())
@@ -154,8 +156,13 @@ pub(super) fn encode_endless(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: E
 pub(super) fn encode_reply(out: &mut Vec<u8>, message: &Message<'_>, envelope: Envelope<'_>) {
     let headers = message.headers.and_then(|block| Headers::parse(block).ok());
     let Some(headers) = headers else {
-        let own = std::iter::once(("Content-Type", BINARY));
-        envelope.encode(out, 200, own, message.payload);
+        if envelope.origin.is_none() {
+            out.extend_from_slice(&envelope.date.reply_head);
+            encode_rest(out, 200, message.payload, envelope.keep_alive, false);
+        } else {
+            let own = std::iter::once(("Content-Type", BINARY));
+            envelope.encode(out, 200, own, message.payload);
+        }
         return;
     };
     let returned = gateway::returned(&headers);
@@ -207,10 +214,14 @@ pub(crate) fn problem(status: u16, detail: &str) -> Vec<u8> {
     response
 }
 
-/// The current date as answers give it (RFC 9110 section 6.6.1), formatted once a second.
+/// The current date as answers give it (RFC 9110 section 6.6.1), and what is encoded with it ahead, once a
+/// second.
 pub(crate) struct Date {
     text: String,
-    byte: Vec<u8>,
+    /// The whole answer to `GET /byte`.
+    pub(super) byte: Vec<u8>,
+    /// What the answer to a request begins with whose reply has no headers of its own.
+    reply_head: Vec<u8>,
     formatted: Option<Instant>,
 }
 
@@ -221,34 +232,38 @@ impl Date {
         Self {
             text: String::new(),
             byte: Vec::new(),
+            reply_head: Vec::new(),
             formatted: None,
         }
     }
 
     /// The date; at most a second old at `now`.
-    pub(crate) fn at(&mut self, now: Instant) -> &str {
+    pub(crate) fn at(&mut self, now: Instant) -> &Self {
         if self
             .formatted
             .is_none_or(|then| now.saturating_duration_since(then) >= Self::KEPT)
         {
             self.formatted = Some(now);
-            self.text = httpdate::fmt_http_date(SystemTime::now());
-            self.byte.clear();
-            let envelope = Envelope {
-                date: &self.text,
-                keep_alive: true,
-                head_only: false,
-                origin: None,
-            };
-            encode_answer(&mut self.byte, &Answer::text("a"), envelope);
+            self.format(httpdate::fmt_http_date(SystemTime::now()));
         }
-        &self.text
+        self
     }
 
-    /// The whole answer to `GET /byte`.
-    pub(crate) fn byte_answer(&mut self, now: Instant) -> &[u8] {
-        self.at(now);
-        &self.byte
+    fn format(&mut self, text: String) {
+        self.text = text;
+        let mut byte = std::mem::take(&mut self.byte);
+        byte.clear();
+        let envelope = Envelope {
+            date: self,
+            keep_alive: true,
+            head_only: false,
+            origin: None,
+        };
+        encode_answer(&mut byte, &Answer::text("a"), envelope);
+        self.byte = byte;
+        self.reply_head.clear();
+        let fields = [("Date", &*self.text), ("Content-Type", BINARY)];
+        encode_head(&mut self.reply_head, 200, fields);
     }
 }
 
@@ -266,13 +281,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const ENVELOPE: Envelope<'static> = Envelope {
-        date: "Sun, 06 Nov 1994 08:49:37 GMT",
-        keep_alive: true,
-        head_only: false,
-        origin: None,
-    };
-
     fn reply(headers: Option<&str>, payload: &str) -> String {
         let message = Message {
             subject: b"_INBOX.x",
@@ -280,8 +288,27 @@ mod tests {
             headers: headers.map(str::as_bytes),
             payload: payload.as_bytes(),
         };
+        let mut date = Date::new();
+        date.format("Sun, 06 Nov 1994 08:49:37 GMT".into());
+        let envelope = Envelope {
+            date: &date,
+            keep_alive: true,
+            head_only: false,
+            origin: None,
+        };
         let mut out = Vec::new();
-        encode_reply(&mut out, &message, ENVELOPE);
+        encode_reply(&mut out, &message, envelope);
+        let mut by_fields = Vec::new();
+        let foreign = Envelope {
+            origin: Some("https://x"),
+            ..envelope
+        };
+        encode_reply(&mut by_fields, &message, foreign);
+        let by_fields = String::from_utf8(by_fields).unwrap();
+        let shared = "Access-Control-Allow-Origin: https://x\r\n\
+            Access-Control-Expose-Headers: *\r\nVary: Origin\r\n";
+        assert!(by_fields.contains(shared));
+        assert_eq!(by_fields.replace(shared, "").as_bytes(), out);
         String::from_utf8(out).unwrap()
     }
 

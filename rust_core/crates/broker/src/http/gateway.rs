@@ -343,7 +343,7 @@ impl Shard {
 
     /// Appends the answer to `GET /byte`.
     fn append_byte(&mut self, io: &mut Io, id: ConnId) -> bool {
-        let byte = self.date.byte_answer(io.now());
+        let byte = &self.date.at(io.now()).byte;
         let Some(conn) = io.writer(id) else {
             return false;
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use protocol::http::{HttpError, RequestHead, decode_percent, query_value};
 
-use super::answer::Envelope;
+use super::answer::{Date, Envelope};
 use super::cors::{self, Origin};
 use super::events::EventFormat;
 use super::gateway;
@@ -212,7 +212,7 @@ impl Call {
     }
 
     /// What its answer has besides its own.
-    pub(super) fn envelope<'a>(&'a self, date: &'a str) -> Envelope<'a> {
+    pub(super) fn envelope<'a>(&'a self, date: &'a Date) -> Envelope<'a> {
         Envelope {
             date,
             keep_alive: self.keep_alive,

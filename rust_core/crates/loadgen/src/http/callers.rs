@@ -10,11 +10,11 @@ use std::time::Instant;
 use reactor::{ConnId, Io};
 
 use super::exchange::Exchange;
-use super::free::Free;
 use super::link::{Answer, HttpLink};
 use crate::client::{Client, Loss, Workload, Writer};
 use crate::config::RequestorConfig;
 use crate::course::Course;
+use crate::free::Free;
 use crate::intervals::Reporter;
 use crate::link::Message;
 use crate::rng::Rng;

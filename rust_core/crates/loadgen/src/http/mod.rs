@@ -7,7 +7,6 @@
 
 mod callers;
 mod exchange;
-mod free;
 mod link;
 
 pub(crate) use callers::Callers;

@@ -101,7 +101,7 @@ fn every_outcome() {
     run.handle_reply(1, &status, now);
     run.handle_reply(1, &status, now);
     run.refuse(150 * MS);
-    run.expire(200 * MS);
+    run.expire(200 * MS, drop);
     run.handle_reply(3, &message(&reply(lost)), 201 * MS);
     run.handle_reply(1, &message(&reply(refused)), 201 * MS);
     let (totals, _) = run.finish(201 * MS);
@@ -148,7 +148,7 @@ fn stopping_drops_what_was_planned_and_waits_for_what_was_sent() {
     assert!(!run.is_over(140 * MS));
     assert_eq!(run.wakes_at(140 * MS, true), 170 * MS);
     run.handle_reply(0, &message(&reply(id)), 140 * MS);
-    run.expire(140 * MS);
+    run.expire(140 * MS, drop);
     assert!(run.is_over(140 * MS));
     assert_eq!(run.finish(140 * MS).0.duration, 30 * MS);
 }
@@ -203,12 +203,12 @@ fn a_closed_loop_keeps_so_many_outstanding_until_the_end() {
         assert_eq!(send(&mut run, 99 * MS + n as u64).len(), 1);
     }
     // Nobody answers: each times out, and another takes its place.
-    run.expire(150 * MS);
+    run.expire(150 * MS, drop);
     assert_eq!(
         (send(&mut run, 150 * MS).len(), run.is_over(150 * MS)),
         (3, false)
     );
-    run.expire(300 * MS);
+    run.expire(300 * MS, drop);
     assert_eq!(send(&mut run, 300 * MS).len(), 0);
     assert!(!run.is_sending(300 * MS) && run.is_over(300 * MS));
     let (totals, _) = run.finish(300 * MS);
@@ -269,7 +269,7 @@ fn a_sweep_is_one_request_of_each_user_counted_apart() {
             assert!(run.wakes_at(now, true) > now || run.poll_due(now).is_some());
             assert!(run.recorder().is_none());
             now += 10 * MS;
-            run.expire(now);
+            run.expire(now, drop);
         }
         assert_eq!(users, [0, 1, 2, 3], "{json}");
         assert!(!run.poll_swept(now), "it is said once");
@@ -340,13 +340,17 @@ proptest! {
                         ids.push(run.begin(user, number as u16 % 2, due, now));
                     }
                 },
-                2 => run.handle_reply(user, &message(&reply(id)), now),
-                3 => run.handle_reply(user, &message(&id.to_le_bytes()), now),
+                2 => {
+                    run.handle_reply(user, &message(&reply(id)), now);
+                }
+                3 => {
+                    run.handle_reply(user, &message(&id.to_le_bytes()), now);
+                }
                 4 => {
                     let headers = Some(&b"NATS/1.0 503\r\n\r\n"[..]);
                     run.handle_reply(user, &Message { headers, ..message(b"") }, now);
                 }
-                _ => run.expire(now),
+                _ => run.expire(now, drop),
             }
             while let Some(recorder) = run.recorder()
                 && recorder.poll_interval(now, histogram).is_some() {}
@@ -354,7 +358,7 @@ proptest! {
             let ended = counts.received + counts.timed_out + counts.errors;
             prop_assert_eq!(counts.sent, ended + run.outstanding());
         }
-        run.expire(u64::MAX);
+        run.expire(u64::MAX, drop);
         prop_assert_eq!(run.outstanding(), 0);
         let counts = run.so_far();
         prop_assert_eq!(counts.sent, counts.received + counts.timed_out + counts.errors);

@@ -19,11 +19,12 @@ use std::fmt;
 pub use body::{BodyDecoder, BodyEvent, Framing, ResponseFraming};
 pub use control::Control;
 pub use request::{RequestHead, encode_request, parse_head};
+pub(crate) use response::encode_fields;
 pub use response::{
-    CONTINUE, ResponseHead, encode_chunk, encode_head_chunked, encode_head_until_close,
-    encode_last_chunk, encode_response, parse_response_head, reason_phrase,
+    CONTINUE, ResponseHead, encode_chunk, encode_head, encode_head_chunked,
+    encode_head_until_close, encode_last_chunk, encode_response, encode_rest, parse_response_head,
+    reason_phrase,
 };
-pub(crate) use response::{encode_fields, encode_head};
 pub use target::{decode_percent, query_value};
 
 /// The most header fields that any [`HeadLimits`] allows.

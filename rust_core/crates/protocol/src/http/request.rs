@@ -22,6 +22,8 @@ pub struct RequestHead<'a> {
     pub version: Version,
     /// The header fields.
     pub headers: Headers<'a>,
+    path: &'a str,
+    query: Option<&'a str>,
     /// See [`RequestHead::control`]: read while the fields are at hand one by one.
     control: Result<Control, HttpError>,
 }
@@ -29,18 +31,14 @@ pub struct RequestHead<'a> {
 impl<'a> RequestHead<'a> {
     /// The target's path, still percent-encoded, without authority and query.
     #[must_use]
-    pub fn path(&self) -> &'a str {
-        match self.path_and_query().split_once('?') {
-            Some((path, _)) => path,
-            None => self.path_and_query(),
-        }
+    pub const fn path(&self) -> &'a str {
+        self.path
     }
 
     /// The target's query after the `?`, still percent-encoded.
     #[must_use]
-    pub fn query(&self) -> Option<&'a str> {
-        let (_, query) = self.path_and_query().split_once('?')?;
-        Some(query)
+    pub const fn query(&self) -> Option<&'a str> {
+        self.query
     }
 
     /// Everything that [`RequestHead::framing`], [`RequestHead::keep_alive`],
@@ -57,19 +55,6 @@ impl<'a> RequestHead<'a> {
     #[must_use]
     pub fn keep_alive(&self) -> bool {
         self.version == Version::Http11 && !self.headers.has_token("connection", "close")
-    }
-
-    fn path_and_query(&self) -> &'a str {
-        if self.target.starts_with('/') {
-            return self.target;
-        }
-        let Some(after_scheme) = absolute_form(self.target) else {
-            return self.target;
-        };
-        match after_scheme.find(['/', '?']) {
-            Some(start) => &after_scheme[start..],
-            None => "/",
-        }
     }
 }
 
@@ -116,7 +101,10 @@ fn whole_head<'a>(
         Some(1) => Version::Http11,
         _ => Version::Http10,
     };
+    let (path, query) = split_target(target);
     let head = RequestHead {
+        path,
+        query,
         method,
         target,
         version,
@@ -124,6 +112,22 @@ fn whole_head<'a>(
         control: Control::read(version, &*request.headers),
     };
     Ok((head, bytes.len()))
+}
+
+/// The path and the query of a target in one of its forms.
+fn split_target(target: &str) -> (&str, Option<&str>) {
+    let path_and_query = if target.starts_with('/') {
+        target
+    } else if let Some(after_scheme) = absolute_form(target) {
+        let start = after_scheme.find(['/', '?']);
+        start.map_or("/", |start| &after_scheme[start..])
+    } else {
+        target
+    };
+    match memchr::memchr(b'?', path_and_query.as_bytes()) {
+        Some(mark) => (&path_and_query[..mark], Some(&path_and_query[mark + 1..])),
+        None => (path_and_query, None),
+    }
 }
 
 /// Appends an HTTP/1.1 request, with a `Content-Length` where there is a `body`, even an empty one.

@@ -79,6 +79,12 @@ pub fn encode_response<'h>(
     head_only: bool,
 ) {
     encode_head(out, status, headers);
+    encode_rest(out, status, body, keep_alive, head_only);
+}
+
+/// Appends what [`encode_response`] does after the given fields. Where many responses begin alike, the
+/// beginning is kept, from [`encode_head`], and this alone is done for each.
+pub fn encode_rest(out: &mut Vec<u8>, status: u16, body: &[u8], keep_alive: bool, head_only: bool) {
     if !keep_alive {
         out.extend_from_slice(b"Connection: close\r\n");
     }
@@ -137,8 +143,9 @@ pub fn encode_last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// Appends the status line and `headers`, without the empty line that ends a head.
-pub(crate) fn encode_head<'h>(
+/// Appends the status line and `headers`, sent as by [`encode_response`], without the empty line that
+/// ends a head.
+pub fn encode_head<'h>(
     out: &mut Vec<u8>,
     status: u16,
     headers: impl IntoIterator<Item = (&'h str, &'h str)>,
