@@ -7,10 +7,14 @@
 //! what waits in outputs and mailboxes. When nothing is in flight `pending` is zero; a message
 //! that got lost without a reason would stay in it for ever.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+
+use crate::histogram::Histogram;
+use crate::session::TransportKind;
 
 macro_rules! named {
     ($(#[$of:meta])* $type:ident, $names:ident: $($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -26,26 +30,12 @@ macro_rules! named {
 named! {
     /// One counter of a shard.
     Counter, COUNTERS:
-    /// Connections accepted, monitor ones excluded.
-    ConnectionsOpened = "total_connections",
-    /// Of these, ended.
-    ConnectionsClosed = "closed_connections",
-    /// Connections of HTTP listeners that became WebSocket.
-    WebSockets = "total_websockets",
     /// Connections that could not be accepted for want of descriptors.
     AcceptFailures = "accept_failures",
     /// Subscriptions made.
     Subscribed = "total_subscribed",
     /// Subscriptions removed.
     Unsubscribed = "total_unsubscribed",
-    /// Messages published by clients.
-    InMsgs = "in_msgs",
-    /// Bytes of their headers and payloads.
-    InBytes = "in_bytes",
-    /// Messages appended to a client's output.
-    OutMsgs = "out_msgs",
-    /// Bytes of their headers and payloads.
-    OutBytes = "out_bytes",
     /// Bytes received, frames and operations included.
     WireBytesIn = "wire_bytes_in",
     /// Bytes that the kernel took, frames and operations included.
@@ -115,85 +105,220 @@ named! {
     Shutdown = "shutdown",
 }
 
+named! {
+    /// What is counted apart for each [`TransportKind`].
+    Flow, FLOWS:
+    /// Connections that began to speak it; those of an HTTP listener speak HTTP at first.
+    Opened = "opened",
+    /// Connections that ended while they spoke it.
+    Closed = "closed",
+    /// Messages published by clients.
+    InMsgs = "in_msgs",
+    /// Bytes of their headers and payloads.
+    InBytes = "in_bytes",
+    /// Messages appended to a client's output.
+    OutMsgs = "out_msgs",
+    /// Bytes of their headers and payloads.
+    OutBytes = "out_bytes",
+}
+
+named! {
+    /// What a shard measures of itself, once a second unless said otherwise.
+    Gauge, GAUGES:
+    /// Mail that waits for it.
+    Mailbox = "mailbox",
+    /// Requests of the gateway that wait for their replies; kept at once.
+    GatewayInFlight = "gateway_in_flight",
+    /// Processor time used, in nanoseconds.
+    Cpu = "cpu_ns",
+    /// Descriptors taken by connections and listeners.
+    Descriptors = "descriptors",
+    /// The most that there may be.
+    DescriptorLimit = "descriptor_limit",
+    /// Bytes held for connections.
+    ConnectionBytes = "connection_bytes",
+    /// Bytes of buffers.
+    BufferBytes = "buffer_bytes",
+    /// Calls of io_uring_enter(2).
+    EnterCalls = "enter",
+    /// Calls of epoll_wait(2).
+    WaitCalls = "wait",
+    /// Calls of recv(2).
+    ReceiveCalls = "receive",
+    /// Calls of accept(2).
+    AcceptCalls = "accept",
+    /// Connections that wait to be accepted by the listener for TCP.
+    AcceptQueueTcp = "accept_queue_tcp",
+    /// Those of the listener for HTTP.
+    AcceptQueueHttp = "accept_queue_http",
+    /// Those of the monitor's.
+    AcceptQueueMonitor = "accept_queue_monitor",
+}
+
 const COUNT: usize = COUNTERS.len() + REASONS.len();
 const FIRST_DROPPED: usize = Counter::DroppedSlowConsumer as usize;
+const TRANSPORTS: usize = TransportKind::ALL.len();
 
-/// A shard's own counts: plain integers, copied to [`Published`] once a turn.
-pub(crate) struct Counts {
-    values: [u64; COUNT],
-}
-
-impl Counts {
-    pub(crate) fn new() -> Self {
-        Self { values: [0; COUNT] }
-    }
-
-    #[inline]
-    pub(crate) fn add(&mut self, counter: Counter, count: u64) {
-        self.values[counter as usize] += count;
-    }
-
-    #[inline]
-    pub(crate) fn set(&mut self, counter: Counter, value: u64) {
-        self.values[counter as usize] = value;
-    }
-
-    pub(crate) fn add_closed(&mut self, reason: Reason) {
-        self.values[COUNTERS.len() + reason as usize] += 1;
-    }
-
-    pub(crate) fn publish(&self, published: &Published) {
-        for (to, from) in published.values.iter().zip(&self.values) {
-            to.store(*from, Ordering::Relaxed);
-        }
-    }
-}
-
-/// One shard's counts for other threads to read, on cache lines of their own.
+/// What has happened on one shard. That shard alone writes, so that no operation has to be atomic as a
+/// whole; other threads read at any time. On cache lines of its own.
 #[repr(align(128))]
 pub(crate) struct Published {
     values: [AtomicU64; COUNT],
+    traffic: [[AtomicU64; FLOWS.len()]; TRANSPORTS],
+    gauges: [AtomicU64; GAUGES.len()],
+    /// How long turns took, in nanoseconds.
+    pub(crate) turns: Histogram,
+    /// Connections from which something arrived, of each turn.
+    pub(crate) batches: Histogram,
+    /// How long callers of the gateway waited for replies, in nanoseconds.
+    pub(crate) gateway: Histogram,
 }
 
 impl Published {
     pub(crate) fn new() -> Self {
         Self {
             values: [const { AtomicU64::new(0) }; COUNT],
+            traffic: [const { [const { AtomicU64::new(0) }; FLOWS.len()] }; TRANSPORTS],
+            gauges: [const { AtomicU64::new(0) }; GAUGES.len()],
+            turns: Histogram::new(),
+            batches: Histogram::new(),
+            gateway: Histogram::new(),
         }
     }
+
+    pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
+        self.gauges[gauge as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// The writing end of [`Published`], owned by its shard.
+pub(crate) struct Counts(Arc<Published>);
+
+impl Counts {
+    pub(crate) fn new(published: Arc<Published>) -> Self {
+        Self(published)
+    }
+
+    #[inline]
+    pub(crate) fn add(&self, counter: Counter, count: u64) {
+        add(&self.0.values[counter as usize], count);
+    }
+
+    #[inline]
+    pub(crate) fn set(&self, counter: Counter, value: u64) {
+        self.0.values[counter as usize].store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_closed(&self, reason: Reason) {
+        add(&self.0.values[COUNTERS.len() + reason as usize], 1);
+    }
+
+    #[inline]
+    pub(crate) fn add_flow(&self, transport: TransportKind, flow: Flow, count: u64) {
+        add(&self.0.traffic[transport as usize][flow as usize], count);
+    }
+
+    pub(crate) fn set_gauge(&self, gauge: Gauge, value: u64) {
+        self.0.gauges[gauge as usize].store(value, Ordering::Relaxed);
+    }
+
+    /// Counts a request of the gateway as under way, until what is returned is dropped.
+    pub(crate) fn begin_in_flight(&self) -> InFlight {
+        add(&self.0.gauges[Gauge::GatewayInFlight as usize], 1);
+        InFlight(Arc::clone(&self.0))
+    }
+
+    #[inline]
+    pub(crate) fn published(&self) -> &Published {
+        &self.0
+    }
+}
+
+/// A request of the gateway that is under way. Its shard alone holds and drops it.
+pub(crate) struct InFlight(Arc<Published>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        add(
+            &self.0.gauges[Gauge::GatewayInFlight as usize],
+            1_u64.wrapping_neg(),
+        );
+    }
+}
+
+/// Adds to a cell that no other thread writes to.
+#[inline]
+fn add(cell: &AtomicU64, count: u64) {
+    let value = cell.load(Ordering::Relaxed).wrapping_add(count);
+    cell.store(value, Ordering::Relaxed);
 }
 
 /// Sums over all shards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Totals {
     values: [u64; COUNT],
+    traffic: [[u64; FLOWS.len()]; TRANSPORTS],
 }
 
 impl Totals {
     pub(crate) fn sum<'a>(shards: impl Iterator<Item = &'a Published>) -> Self {
-        let mut values = [0; COUNT];
+        let mut totals = Self {
+            values: [0; COUNT],
+            traffic: [[0; FLOWS.len()]; TRANSPORTS],
+        };
         for shard in shards {
-            for (sum, value) in values.iter_mut().zip(&shard.values) {
-                *sum += value.load(Ordering::Relaxed);
+            accumulate(&mut totals.values, &shard.values);
+            for (sums, flows) in totals.traffic.iter_mut().zip(&shard.traffic) {
+                accumulate(sums, flows);
             }
         }
-        Self { values }
+        totals
     }
 
     pub(crate) fn value(&self, counter: Counter) -> u64 {
         self.values[counter as usize]
     }
 
-    fn closed(&self, reason: Reason) -> u64 {
+    pub(crate) fn closed(&self, reason: Reason) -> u64 {
         self.values[COUNTERS.len() + reason as usize]
+    }
+
+    /// What was counted for one transport.
+    pub(crate) fn flow(&self, transport: TransportKind, flow: Flow) -> u64 {
+        self.traffic[transport as usize][flow as usize]
+    }
+
+    /// What was counted for all transports.
+    pub(crate) fn all(&self, flow: Flow) -> u64 {
+        self.traffic.iter().map(|flows| flows[flow as usize]).sum()
+    }
+
+    /// Connections that were opened; each once, however its transport changed.
+    pub(crate) fn opened(&self) -> u64 {
+        self.flow(TransportKind::Tcp, Flow::Opened) + self.flow(TransportKind::Http, Flow::Opened)
     }
 
     /// Clients connected now.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        // The shards publish at different times, so that a close may be seen before its open.
-        self.value(Counter::ConnectionsOpened)
-            .saturating_sub(self.value(Counter::ConnectionsClosed))
+        // The shards are read one after the other, so that a close may be seen before its open.
+        self.opened().saturating_sub(self.all(Flow::Closed))
+    }
+
+    /// Clients connected now over one transport.
+    pub(crate) fn connections_over(&self, transport: TransportKind) -> u64 {
+        let upgraded = match transport {
+            TransportKind::Http => self.flow(TransportKind::WebSocket, Flow::Opened),
+            TransportKind::Tcp | TransportKind::WebSocket => 0,
+        };
+        self.flow(transport, Flow::Opened)
+            .saturating_sub(upgraded + self.flow(transport, Flow::Closed))
+    }
+
+    /// Subscriptions that exist now.
+    pub(crate) fn subscriptions(&self) -> u64 {
+        self.value(Counter::Subscribed)
+            .saturating_sub(self.value(Counter::Unsubscribed))
     }
 
     /// The totals as the JSON object that `/varz` shows, by the names that NATS tools know where
@@ -201,40 +326,69 @@ impl Totals {
     #[must_use]
     pub fn to_json(&self) -> Map<String, Value> {
         let mut object = by_name(&COUNTERS[..Counter::Matched as usize], &self.values);
-        let subscriptions = self
-            .value(Counter::Subscribed)
-            .saturating_sub(self.value(Counter::Unsubscribed));
-        object.insert("connections".into(), json!(self.connections()));
-        object.insert("subscriptions".into(), json!(subscriptions));
-        object.insert(
-            "slow_consumers".into(),
-            json!(self.closed(Reason::SlowConsumer)),
-        );
-        object.insert(
-            "stale_connections".into(),
-            json!(self.closed(Reason::Stale)),
-        );
-        object.insert(
-            "closed".into(),
-            json!(by_name(REASONS, &self.values[COUNTERS.len()..])),
-        );
+        let more = [
+            ("total_connections", self.opened()),
+            ("closed_connections", self.all(Flow::Closed)),
+            (
+                "total_websockets",
+                self.flow(TransportKind::WebSocket, Flow::Opened),
+            ),
+            ("in_msgs", self.all(Flow::InMsgs)),
+            ("in_bytes", self.all(Flow::InBytes)),
+            ("out_msgs", self.all(Flow::OutMsgs)),
+            ("out_bytes", self.all(Flow::OutBytes)),
+            ("connections", self.connections()),
+            ("subscriptions", self.subscriptions()),
+            ("slow_consumers", self.closed(Reason::SlowConsumer)),
+            ("stale_connections", self.closed(Reason::Stale)),
+        ];
+        object.extend(more.map(|(name, value)| (name.to_owned(), json!(value))));
+        let closed = by_name(REASONS, &self.values[COUNTERS.len()..]);
+        object.insert("closed".into(), json!(closed));
+        let transports: Map<String, Value> = TransportKind::ALL
+            .iter()
+            .map(|kind| {
+                let mut flows = by_name(FLOWS, &self.traffic[*kind as usize]);
+                flows.insert("connections".into(), json!(self.connections_over(*kind)));
+                (kind.name().to_owned(), Value::Object(flows))
+            })
+            .collect();
+        object.insert("transports".into(), Value::Object(transports));
         object.insert("conservation".into(), json!(self.conservation()));
         object
     }
 
-    fn dropped(&self) -> u64 {
-        self.values[FIRST_DROPPED..COUNTERS.len()].iter().sum()
+    /// Messages that will never reach a receiver, by reason.
+    pub(crate) fn dropped_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let range = FIRST_DROPPED..COUNTERS.len();
+        range.map(|n| (COUNTERS[n], self.values[n]))
+    }
+
+    /// Connections that ended, by reason.
+    pub(crate) fn closed_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let counts = &self.values[COUNTERS.len()..];
+        REASONS.iter().copied().zip(counts.iter().copied())
+    }
+
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped_by_reason().map(|(_, count)| count).sum()
     }
 
     fn conservation(&self) -> Conservation {
         let (matched, delivered) = (self.value(Counter::Matched), self.value(Counter::Delivered));
         Conservation {
-            published: self.value(Counter::InMsgs),
+            published: self.all(Flow::InMsgs),
             matched,
             delivered,
             dropped: by_name(&COUNTERS[FIRST_DROPPED..], &self.values[FIRST_DROPPED..]),
             pending: matched as i64 - delivered as i64 - self.dropped() as i64,
         }
+    }
+}
+
+fn accumulate(sums: &mut [u64], cells: &[AtomicU64]) {
+    for (sum, cell) in sums.iter_mut().zip(cells) {
+        *sum += cell.load(Ordering::Relaxed);
     }
 }
 
@@ -264,11 +418,11 @@ mod tests {
 
     #[test]
     fn reasons_are_counted_by_their_names() {
-        let (mut counts, published) = (Counts::new(), Published::new());
+        let published = Arc::new(Published::new());
+        let counts = Counts::new(Arc::clone(&published));
         counts.add_closed(Reason::Stale);
         counts.add_closed(Reason::Shutdown);
-        counts.publish(&published);
-        let json = Value::Object(Totals::sum([&published].into_iter()).to_json());
+        let json = Value::Object(Totals::sum([&*published].into_iter()).to_json());
         assert_eq!(json["closed"]["stale"], 1);
         assert_eq!(json["closed"]["shutdown"], 1);
         assert_eq!(json["closed"]["slow_consumer"], 0);
@@ -278,19 +432,36 @@ mod tests {
 
     #[test]
     fn totals_sum_shards_and_show_what_is_pending() {
-        let shards = [Published::new(), Published::new()];
-        let mut counts = Counts::new();
-        counts.add(Counter::InMsgs, 3);
-        counts.add(Counter::Matched, 7);
-        counts.publish(&shards[0]);
-        let mut counts = Counts::new();
-        counts.add(Counter::Delivered, 4);
-        counts.add(Counter::DroppedClosed, 1);
-        counts.publish(&shards[1]);
-        let totals = Totals::sum(shards.iter());
+        let shards = [(); 2].map(|()| Arc::new(Published::new()));
+        let [first, second] = shards
+            .each_ref()
+            .map(|shard| Counts::new(Arc::clone(shard)));
+        first.add_flow(TransportKind::Tcp, Flow::InMsgs, 1);
+        first.add_flow(TransportKind::WebSocket, Flow::InMsgs, 2);
+        first.add(Counter::Matched, 7);
+        second.add(Counter::Delivered, 4);
+        second.add(Counter::DroppedClosed, 1);
+        let totals = Totals::sum(shards.iter().map(|shard| &**shard));
         let json = Value::Object(totals.to_json());
         assert_eq!(json["in_msgs"], 3);
+        assert_eq!(json["transports"]["websocket"]["in_msgs"], 2);
         assert_eq!(json["conservation"]["pending"], 2);
         assert_eq!(json["conservation"]["dropped"]["closed"], 1);
+    }
+
+    #[test]
+    fn an_upgraded_connection_is_one_connection() {
+        let published = Arc::new(Published::new());
+        let counts = Counts::new(Arc::clone(&published));
+        counts.add_flow(TransportKind::Http, Flow::Opened, 3);
+        counts.add_flow(TransportKind::WebSocket, Flow::Opened, 2);
+        counts.add_flow(TransportKind::WebSocket, Flow::Closed, 1);
+        counts.add_flow(TransportKind::Tcp, Flow::Opened, 1);
+        let totals = Totals::sum([&*published].into_iter());
+        let over = |kind| totals.connections_over(kind);
+        assert_eq!((totals.opened(), totals.connections()), (4, 3));
+        assert_eq!(over(TransportKind::Http), 1);
+        assert_eq!(over(TransportKind::WebSocket), 1);
+        assert_eq!(over(TransportKind::Tcp), 1);
     }
 }

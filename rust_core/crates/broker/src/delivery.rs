@@ -5,11 +5,11 @@ use std::sync::Arc;
 use protocol::nats::encode;
 use reactor::{Conn, ConnId};
 
-use crate::counters::{Counter, Reason};
+use crate::counters::{Counter, Flow, Reason};
 use crate::http::inbox::REPLY;
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
 use crate::outbound::{self, Encoded};
-use crate::session::{Flags, Transport};
+use crate::session::{Flags, Transport, TransportKind};
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::Weight;
 
@@ -37,8 +37,7 @@ impl Shard {
         flags: Flags,
         message: &Message<'_>,
     ) -> usize {
-        self.counts.add(Counter::InMsgs, 1);
-        self.counts.add(Counter::InBytes, message.len() as u64);
+        self.count_published(io, id, message);
         let (me, echo) = (self.index, flags.has(Flags::ECHO));
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
@@ -101,6 +100,7 @@ impl Shard {
             return;
         }
         let limits = &self.shared.limits;
+        let second = self.shared.second(io.now());
         let Some(Conn {
             session, output, ..
         }) = io.writer(to.conn)
@@ -126,15 +126,34 @@ impl Shard {
         let falls_behind = pending > limits.max_pending / 4 * 3;
         let (framing, flags) = (&mut session.framing, session.flags);
         outbound::append_message(framing, output, flags, subscription, message, encoded);
+        let transport = framing.transport();
+        session.traffic.count_sent(message.len(), second);
         io.spend(message.len() + OVERHEAD);
-        self.counts.add(Counter::OutMsgs, 1);
-        self.counts.add(Counter::OutBytes, message.len() as u64);
+        self.count_sent(transport, message.len());
         if is_last {
             self.remove_exhausted(io, to);
         }
         if falls_behind {
             self.stall(io, publisher);
         }
+    }
+
+    /// Counts a message that a client has published.
+    #[inline]
+    fn count_published(&mut self, io: &mut Io, id: ConnId, message: &Message<'_>) {
+        let Some(conn) = io.conn_mut(id) else { return };
+        let (transport, len) = (conn.session.framing.transport(), message.len() as u64);
+        conn.session.traffic.in_msgs += 1;
+        conn.session.traffic.in_bytes += len;
+        self.counts.add_flow(transport, Flow::InMsgs, 1);
+        self.counts.add_flow(transport, Flow::InBytes, len);
+    }
+
+    /// Counts a message of `len` bytes that was appended to a client's output.
+    #[inline]
+    pub(crate) fn count_sent(&self, transport: TransportKind, len: usize) {
+        self.counts.add_flow(transport, Flow::OutMsgs, 1);
+        self.counts.add_flow(transport, Flow::OutBytes, len as u64);
     }
 
     /// Delivers a parcel from another shard, or from this one.

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use protocol::nats::{FromClient, Parser, encode, error};
 use reactor::{Closed, Conn, ConnId, Handler, Origin};
 
-use crate::counters::{Counter, Reason};
+use crate::counters::{Counter, Flow, Reason};
 use crate::http::events::HEARTBEAT;
 use crate::mail::Mail;
 use crate::nats::Read;
@@ -21,13 +22,15 @@ impl Handler for Shard {
     fn accept(&mut self, listener: usize, peer: SocketAddr) -> Option<Session> {
         let listener = *self.listeners.get(listener)?;
         let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
-        Some(Session::new(cid, peer, listener))
+        let second = self.shared.second(Instant::now());
+        Some(Session::new(cid, peer, listener, second))
     }
 
     fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {
         let Some(conn) = io.conn_mut(id) else { return };
         if conn.session.is_client {
-            self.counts.add(Counter::ConnectionsOpened, 1);
+            let transport = conn.session.framing.transport();
+            self.counts.add_flow(transport, Flow::Opened, 1);
             self.open += 1;
             self.shared.open.fetch_add(1, Ordering::Relaxed);
         }
@@ -39,8 +42,11 @@ impl Handler for Shard {
     }
 
     fn on_received(&mut self, io: &mut Io, id: ConnId, bytes: &mut [u8]) {
+        let second = self.shared.second(io.now());
         let Some(conn) = io.conn_mut(id) else { return };
         conn.session.is_active = true;
+        conn.session.traffic.active = second;
+        self.received += 1;
         self.counts.add(Counter::WireBytesIn, bytes.len() as u64);
         let transport = match std::mem::replace(&mut conn.session.transport, Transport::Busy) {
             Transport::Tcp(parser) => self.receive_tcp(io, id, parser, bytes),
@@ -96,7 +102,8 @@ impl Handler for Shard {
         };
         self.counts.add(dropped, unsent);
         if session.is_client {
-            self.counts.add(Counter::ConnectionsClosed, 1);
+            let transport = session.framing.transport();
+            self.counts.add_flow(transport, Flow::Closed, 1);
             self.counts.add_closed(reason);
             self.open -= 1;
             self.shared.open.fetch_sub(1, Ordering::Relaxed);
@@ -111,6 +118,7 @@ impl Handler for Shard {
             Timer::REPLY => self.handle_reply_timer(io, id),
             Timer::RESUME => self.handle_resume_timer(io, id),
             Timer::LAME_DUCK => self.handle_lame_duck_timer(io),
+            Timer::SAMPLE => self.handle_sample_timer(io),
             _ => {}
         }
     }
@@ -161,6 +169,7 @@ impl Handler for Shard {
 
     fn on_written(&mut self, io: &mut Io) {
         self.publish_counts(io);
+        self.count_turn(io);
         if self.draining.is_some() && self.is_drained() {
             io.stop();
         }

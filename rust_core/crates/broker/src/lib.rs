@@ -14,20 +14,26 @@
 //! | `delivery` | from a published message to its receivers |
 //! | `outbound` | what is appended to a connection's output |
 //! | `monitor` | `/healthz` and `/varz` |
+//! | `clients` | what clients say of themselves |
+//! | `histogram` | distributions of what is measured |
+//! | `sample` | what a shard measures of itself |
 //! | [`counters`] | what has happened, and the conservation rule |
 
 mod capacity;
+mod clients;
 pub mod config;
 pub mod counters;
 mod delivery;
 mod drain;
 mod handler;
+mod histogram;
 mod http;
 mod info;
 mod mail;
 mod monitor;
 mod nats;
 mod outbound;
+mod sample;
 pub mod server;
 mod session;
 mod shard;

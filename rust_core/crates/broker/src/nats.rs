@@ -155,6 +155,7 @@ impl Shard {
         flags.connect(&options);
         if let Some(conn) = io.conn_mut(id) {
             conn.session.flags = *flags;
+            conn.session.info = self.clients.share(&options);
         }
         self.acknowledge(io, id, *flags);
     }

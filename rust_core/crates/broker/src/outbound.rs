@@ -7,7 +7,7 @@ use reactor::{Conn, Output};
 
 use crate::http::events::{EventFormat, encode_data, encode_id};
 use crate::mail::Message;
-use crate::session::{Flags, Session};
+use crate::session::{Flags, Session, TransportKind};
 use crate::subscriptions::Subscription;
 
 /// How a connection's output is put together.
@@ -20,6 +20,17 @@ pub(crate) enum Framing {
     Http,
     /// Messages alone, as Server-Sent Events.
     Events(EventFormat),
+}
+
+impl Framing {
+    #[inline]
+    pub(crate) const fn transport(&self) -> TransportKind {
+        match self {
+            Self::Tcp => TransportKind::Tcp,
+            Self::WebSocket(_) => TransportKind::WebSocket,
+            Self::Http | Self::Events(_) => TransportKind::Http,
+        }
+    }
 }
 
 /// Appends `len` bytes of the NATS stream, which `encode` writes.

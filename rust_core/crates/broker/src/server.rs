@@ -120,7 +120,7 @@ impl Broker {
             backlogs: (0..shards).map(|_| Backlog::default()).collect(),
             weights: (0..shards).map(|_| Weight::default()).collect(),
             next_cid: AtomicU64::new(1),
-            published: (0..shards).map(|_| Published::new()).collect(),
+            published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
             driver,
             started: Instant::now(),
             seed,
@@ -281,13 +281,14 @@ fn run_shard(
     tell_ended: &SyncSender<Result<(), String>>,
 ) {
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let opened = match reactor::Shard::open(spec) {
+        let mut opened = match reactor::Shard::open(spec) {
             Ok(opened) => opened,
             Err(error) => {
                 let _ = report.send(Report::Failed(error));
                 return Ok(());
             }
         };
+        shard.handle_sample_timer(opened.io());
         let _ = report.send(Report::Opened);
         opened.run(&mut shard).map_err(|error| error.to_string())
     }));

@@ -2,10 +2,12 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use protocol::nats::{ConnectOptions, FromClient, Parser};
 use protocol::ws::{Decoder, Role};
 
+use crate::clients::ClientInfo;
 use crate::counters::Reason;
 use crate::http::Http;
 use crate::outbound::Framing;
@@ -43,6 +45,56 @@ pub(crate) enum Transport {
     Echo(Box<Echo>),
     /// Taken out while its bytes are being read, or ended.
     Busy,
+}
+
+/// What a connection speaks, as counters tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TransportKind {
+    /// NATS over plain TCP.
+    Tcp,
+    /// NATS over WebSocket, or the echo.
+    WebSocket,
+    /// Requests to the gateway, and streams of events.
+    Http,
+}
+
+impl TransportKind {
+    pub(crate) const ALL: [Self; 3] = [Self::Tcp, Self::WebSocket, Self::Http];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::WebSocket => "websocket",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// What has passed over one connection, as the broker sees it.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Traffic {
+    /// Messages that the client has published.
+    pub(crate) in_msgs: u64,
+    /// Bytes of their headers and payloads.
+    pub(crate) in_bytes: u64,
+    /// Messages appended to its output.
+    pub(crate) out_msgs: u64,
+    /// Bytes of their headers and payloads.
+    pub(crate) out_bytes: u64,
+    /// When the connection came, in seconds since the broker started.
+    pub(crate) started: u32,
+    /// When something last passed, alike.
+    pub(crate) active: u32,
+}
+
+impl Traffic {
+    /// A message of `len` bytes was appended to the output.
+    #[inline]
+    pub(crate) fn count_sent(&mut self, len: usize, second: u32) {
+        self.out_msgs += 1;
+        self.out_bytes += len as u64;
+        self.active = second;
+    }
 }
 
 /// What a client has asked for and how far its handshake has come.
@@ -127,6 +179,9 @@ pub(crate) struct Session {
     pub(crate) transport: Transport,
     pub(crate) framing: Framing,
     pub(crate) subscriptions: Subscriptions,
+    pub(crate) traffic: Traffic,
+    /// What the client says of itself.
+    pub(crate) info: Option<Arc<ClientInfo>>,
     pub(crate) held: Option<Box<Held>>,
     pub(crate) deferred: Option<Box<Deferred>>,
     /// Why the connection ends, once that is decided.
@@ -149,7 +204,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(cid: u64, peer: SocketAddr, listener: ListenerKind) -> Self {
+    /// A connection that has come in this second since the broker started.
+    pub(crate) fn new(cid: u64, peer: SocketAddr, listener: ListenerKind, second: u32) -> Self {
         let (transport, framing) = match listener {
             ListenerKind::Tcp => (Transport::Tcp(Parser::new()), Framing::Tcp),
             ListenerKind::Http | ListenerKind::Monitor => {
@@ -163,6 +219,12 @@ impl Session {
             transport,
             framing,
             subscriptions: Subscriptions::default(),
+            traffic: Traffic {
+                started: second,
+                active: second,
+                ..Traffic::default()
+            },
+            info: None,
             held: None,
             deferred: None,
             ended: None,
@@ -184,7 +246,7 @@ mod tests {
     #[test]
     fn a_session_stays_small() {
         // A million of them: see docs/architecture.md on memory.
-        assert!(size_of::<Session>() <= 296, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 344, "{}", size_of::<Session>());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use protocol::ws::close;
 use reactor::{ConnId, Mailboxes};
 use router::{Matches, Rng};
 
+use crate::clients::Clients;
 use crate::counters::{Counter, Counts, Reason};
 use crate::http::{Call, Date};
 use crate::mail::{Mail, Subscriber};
@@ -31,6 +32,7 @@ impl Timer {
     pub(crate) const RESUME: u8 = 3;
     pub(crate) const LAME_DUCK: u8 = 4;
     pub(crate) const REPLY: u8 = 5;
+    pub(crate) const SAMPLE: u8 = 6;
 
     /// How long a publisher is stalled for a receiver that has fallen behind.
     pub(crate) const STALL: Duration = Duration::from_millis(5);
@@ -41,6 +43,9 @@ pub(crate) struct Shard {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: u16,
     pub(crate) counts: Counts,
+    pub(crate) clients: Clients,
+    /// Connections from which something has arrived in this turn.
+    pub(crate) received: u32,
     pub(crate) matches: Matches<Subscriber>,
     /// Serves all receivers of one message.
     pub(crate) encoded: Encoded,
@@ -88,7 +93,9 @@ impl Shard {
     ) -> Self {
         Self {
             index: index as u16,
-            counts: Counts::new(),
+            counts: Counts::new(Arc::clone(&shared.published[index])),
+            clients: Clients::default(),
+            received: 0,
             matches: Matches::new(),
             encoded: Encoded::default(),
             call: Call::default(),
@@ -247,8 +254,6 @@ impl Shard {
         self.counts.set(Counter::Writes, io.sent.writes);
         self.counts.set(Counter::AcceptFailures, io.accept_failures);
         self.shared.backlogs[usize::from(self.index)].publish(io.backlog);
-        self.counts
-            .publish(&self.shared.published[usize::from(self.index)]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What all shards of a broker share.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -38,7 +39,7 @@ pub(crate) struct Shared {
     /// What waits in each shard's mailbox.
     pub(crate) weights: Box<[Weight]>,
     pub(crate) next_cid: AtomicU64,
-    pub(crate) published: Box<[Published]>,
+    pub(crate) published: Box<[Arc<Published>]>,
     pub(crate) driver: DriverKind,
     pub(crate) started: Instant,
     pub(crate) seed: u64,
@@ -46,7 +47,13 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn totals(&self) -> Totals {
-        Totals::sum(self.published.iter())
+        Totals::sum(self.published.iter().map(|shard| &**shard))
+    }
+
+    /// Whole seconds from the start to `now`.
+    #[inline]
+    pub(crate) fn second(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.started).as_secs() as u32
     }
 
     /// Bytes that wait for clients who do not take them.

@@ -29,12 +29,12 @@ pub mod slab;
 mod socket;
 pub mod timer;
 
-pub use driver::io::{Conn, Io};
+pub use driver::io::{Calls, Conn, Descriptors, Io, Memory};
 pub use driver::{Closed, DriverKind, Handler, Origin};
 pub use listener::{ListenError, Reservation};
 pub use mailbox::{Mailboxes, MailboxesBuilder};
 pub use output::Output;
-pub use shard::{Shard, ShardSpec, wake_precisely};
+pub use shard::{Shard, ShardSpec, thread_cpu_time, wake_precisely};
 pub use slab::ConnId;
 
 /// Bytes of a memory page.

@@ -109,4 +109,24 @@ mod tests {
         assert_eq!(plain.kind(), io::ErrorKind::AddrInUse);
         drop(first);
     }
+
+    #[test]
+    fn who_waits_to_be_accepted_is_counted() {
+        use std::os::fd::AsRawFd;
+        let reservation = Reservation::new(loopback()).expect("reserve");
+        let listener = listen(reservation.address(), Mode::NonBlocking).expect("listen");
+        let queue = || socket::accept_queue(listener.as_raw_fd());
+        assert_eq!(queue(), 0);
+        let clients: Vec<_> = (0..3)
+            .map(|_| std::net::TcpStream::connect(reservation.address()).expect("connect"))
+            .collect();
+        assert_eq!(queue(), 3);
+        rustix::net::accept(&listener).expect("accept");
+        assert_eq!(queue(), 2);
+        assert_eq!(
+            socket::accept_queue(clients[0].as_raw_fd()),
+            0,
+            "no listener"
+        );
+    }
 }

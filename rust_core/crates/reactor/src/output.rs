@@ -234,6 +234,11 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// Bytes of buffers kept for reuse.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     #[inline]
     fn take(&mut self) -> Vec<u8> {
         match self.buffers.pop() {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use crate::driver::epoll::Epoll;
 use crate::driver::io::Io;
@@ -22,6 +23,13 @@ use crate::socket::Mode;
 pub fn wake_precisely() -> io::Result<()> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(1))?;
     Ok(())
+}
+
+/// Processor time that the calling thread has used.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// What one shard consists of.
@@ -85,6 +93,8 @@ impl<H: Handler> Shard<H> {
                 listen(*address, mode).map_err(|error| io::Error::new(error.source.kind(), error))
             })
             .collect::<io::Result<Vec<_>>>()?;
+        let descriptors = listeners.iter().map(|listener| Some(listener.as_raw_fd()));
+        let descriptors = descriptors.collect();
         let wake = spec.mailboxes.wake_descriptor(spec.index);
         let driver = match spec.driver {
             DriverKind::Uring => {
@@ -93,10 +103,13 @@ impl<H: Handler> Shard<H> {
             }
             DriverKind::Auto | DriverKind::Epoll => Backend::Epoll(Epoll::new(listeners, wake)?),
         };
-        Ok(Self {
-            io: Io::new(spec.index, spec.mailboxes, spec.turn_budget),
-            driver,
-        })
+        let mut io = Io::new(spec.index, spec.mailboxes, spec.turn_budget);
+        io.listeners = descriptors;
+        (io.descriptor_limit, io.driver_buffers) = match &driver {
+            Backend::Epoll(epoll) => (fdtable::limit() as usize, epoll.buffer_bytes()),
+            Backend::Uring(uring) => (uring.files(), uring.buffer_bytes()),
+        };
+        Ok(Self { io, driver })
     }
 
     /// The connections, to connect or set timers before the first turn.

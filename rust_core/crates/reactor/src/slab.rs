@@ -80,6 +80,24 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// Bytes allocated for values, free slots included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK * size_of::<Slot<T>>() + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// Ids of what is stored in `slots`, in slot order.
+    pub fn ids_in(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = ConnId> + '_ {
+        let end = slots.end.min(self.slots());
+        (slots.start..end).filter_map(|slot| self.id_at(slot, 0, 0))
+    }
+
+    /// One more than the highest slot that may be taken.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        (self.chunks.len() * CHUNK) as u32
+    }
+
     /// Whether nothing is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -259,5 +277,18 @@ mod tests {
         let id = slab.insert(());
         assert_eq!(ConnId::from_bits(id.to_bits()), id);
         assert_eq!(ConnId::from_bits(ConnId::NONE.to_bits()), ConnId::NONE);
+    }
+
+    #[test]
+    fn ids_of_a_range_of_slots() {
+        let mut slab = Slab::default();
+        let ids: Vec<_> = (0..600).map(|n| slab.insert(n)).collect();
+        slab.remove(ids[300]);
+        assert_eq!(slab.slots(), 768);
+        let part: Vec<_> = slab.ids_in(299..302).collect();
+        assert_eq!(part, [ids[299], ids[301]]);
+        assert_eq!(slab.ids_in(0..u32::MAX).count(), 599);
+        assert_eq!(slab.ids_in(5000..6000).count(), 0);
+        assert!(slab.bytes() >= 768 * size_of::<i32>());
     }
 }

@@ -1,8 +1,9 @@
 //! TCP sockets as the backends want them.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -65,3 +66,29 @@ fn set_bind_address_no_port(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
         Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 }
+
+/// Connections that wait to be accepted by a listening socket; 0 where the kernel does not say.
+pub(crate) fn accept_queue(listener: RawFd) -> usize {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `info`, and zero is a value of all its fields.
+    let (result, info) = unsafe {
+        let result = libc::getsockopt(
+            listener,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut len,
+        );
+        (result, info.assume_init())
+    };
+    // For a listener this field is the length of the queue; see inet_csk_listen_start in Linux.
+    if result == 0 && info.tcpi_state == TCP_LISTEN {
+        info.tcpi_unacked as usize
+    } else {
+        0
+    }
+}
+
+/// The state of a listening socket in tcp(7)'s `tcpi_state`.
+const TCP_LISTEN: u8 = 10;

@@ -46,6 +46,12 @@ impl Wheel {
         }
     }
 
+    /// Bytes allocated for timers that are set.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        SLOTS * size_of::<Vec<Entry>>() + self.len * size_of::<Entry>()
+    }
+
     /// Asks for `(id, kind)` once `at` has passed, at most one [`TICK`] late.
     pub fn set(&mut self, at: Instant, id: ConnId, kind: u8) {
         let after = at.saturating_duration_since(self.start).as_nanos();

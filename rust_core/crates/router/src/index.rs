@@ -18,6 +18,11 @@ pub(crate) struct Index {
 }
 
 impl Index {
+    /// Bytes allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        self.parts.iter().map(HashTable::allocation_size).sum()
+    }
+
     /// The id under `hash` for which `is_match` holds.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut is_match: impl FnMut(u32) -> bool) -> Option<u32> {

@@ -69,7 +69,7 @@ mod trie;
 
 pub use matches::Matches;
 pub use rng::Rng;
-pub use shared::SharedRouter;
+pub use shared::{Extent, SharedRouter};
 pub use subject::{InvalidSubject, Kind, is_valid_publish, validate_subscription};
 pub use table::Table;
 pub use trie::Trie;

@@ -152,6 +152,28 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
             .sum()
     }
 
+    /// What the table holds, part by part: each is locked for a moment.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        let mut extent = Extent::default();
+        for table in &self.literals {
+            let table = table.read();
+            extent.subjects += table.subjects();
+            extent.subscriptions += table.len();
+            extent.bytes += table.bytes();
+        }
+        for trie in self.deep.iter().chain([&self.shallow]) {
+            let trie = trie.read();
+            extent.subjects += trie.patterns();
+            extent.subscriptions += trie.len();
+            extent.bytes += trie.bytes();
+        }
+        // Subscribers beyond the first of a subject stand in vectors and their indexes.
+        let further = extent.subscriptions - extent.subjects.min(extent.subscriptions);
+        extent.bytes += further * 2 * size_of::<S>();
+        extent
+    }
+
     /// Whether there are no subscriptions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -202,6 +224,17 @@ impl<S: Copy + Eq + Hash> Default for SharedRouter<S> {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// How much a routing table holds.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Different subjects and patterns that are subscribed to.
+    pub subjects: usize,
+    /// Subscriptions.
+    pub subscriptions: usize,
+    /// Bytes allocated, about.
+    pub bytes: usize,
 }
 
 /// A part of the routing table behind its lock, on cache lines of its own.

@@ -34,6 +34,12 @@ impl<T> Slab<T> {
         self.len
     }
 
+    /// Bytes allocated.
+    pub(crate) fn bytes(&self) -> usize {
+        let slots: usize = self.chunks.iter().map(Vec::capacity).sum();
+        slots * size_of::<Slot<T>>()
+    }
+
     /// Whether more than one chunk is allocated.
     pub(crate) fn is_large(&self) -> bool {
         self.chunks.len() > 1

@@ -48,6 +48,18 @@ impl<S: Copy + Eq + Hash> Table<S> {
         self.len
     }
 
+    /// Number of different subjects.
+    #[must_use]
+    pub fn subjects(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes allocated, but for long subjects and for the further subscribers of one subject.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.entries.bytes() + self.index.bytes()
+    }
+
     /// Whether there are no subscriptions.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -105,6 +105,18 @@ impl<S: Copy + Eq + Hash> Trie<S> {
         self.len
     }
 
+    /// Number of different patterns.
+    #[must_use]
+    pub fn patterns(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Bytes allocated, but for long tokens and for the further subscribers of one pattern.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.nodes.bytes() + self.sets.bytes() + self.edges.bytes()
+    }
+
     /// Whether there are no subscriptions.
     #[must_use]
     pub fn is_empty(&self) -> bool {

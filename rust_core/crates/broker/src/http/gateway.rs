@@ -12,10 +12,10 @@ use super::events::{self, EventFormat};
 use super::inbox::REPLY;
 use super::route::{Action, Call};
 use super::{Http, State};
-use crate::counters::{Counter, Reason};
+use crate::counters::{Counter, InFlight, Reason};
 use crate::mail::{Message, Subscriber};
 use crate::outbound;
-use crate::session::{Flags, Transport};
+use crate::session::{Flags, Transport, TransportKind};
 use crate::shard::{Io, Shard, Timer};
 use crate::subscriptions::Subscription;
 
@@ -27,6 +27,16 @@ pub(crate) struct Waiting {
     timeout: Duration,
     keep_alive: bool,
     origin: Option<Box<str>>,
+    _in_flight: InFlight,
+}
+
+impl Waiting {
+    /// When the request was published.
+    fn begun(&self) -> Instant {
+        self.deadline
+            .checked_sub(self.timeout)
+            .unwrap_or(self.deadline)
+    }
 }
 
 /// The longest time that a timer for a reply is set for: it cannot be cancelled, and most replies come soon.
@@ -208,6 +218,7 @@ impl Shard {
             timeout: call.timeout,
             keep_alive: call.keep_alive,
             origin: call.origin.clone(),
+            _in_flight: self.counts.begin_in_flight(),
         };
         if let Some(after) = http.next_timer(io.now(), call.timeout) {
             io.set_timer(id, Timer::REPLY, after);
@@ -219,6 +230,7 @@ impl Shard {
     /// Gives a reply as the answer to the request that waits for it, or counts why not.
     pub(crate) fn deliver_reply(&mut self, io: &mut Io, to: Subscriber, message: &Message<'_>) {
         let now = io.now();
+        let second = self.shared.second(now);
         let Some(conn) = io.conn_mut(to.conn) else {
             self.counts.add(Counter::DroppedClosed, 1);
             return;
@@ -241,6 +253,11 @@ impl Shard {
         if conn.output.tail_is_full() {
             conn.output.seal();
         }
+        let waited = now.saturating_duration_since(waiting.begun());
+        self.counts
+            .published()
+            .gateway
+            .record(waited.as_nanos() as u64);
         let keep_alive = waiting.keep_alive && self.draining.is_none();
         let envelope = Envelope {
             date: self.date.at(now),
@@ -250,9 +267,9 @@ impl Shard {
         };
         answer::encode_reply(conn.output.tail(), message, envelope);
         conn.output.add_items(1);
+        conn.session.traffic.count_sent(message.len(), second);
         io.spend(message.len());
-        self.counts.add(Counter::OutMsgs, 1);
-        self.counts.add(Counter::OutBytes, message.len() as u64);
+        self.count_sent(TransportKind::Http, message.len());
         self.end_exchange(io, to.conn, keep_alive);
     }
 

@@ -20,9 +20,9 @@ use protocol::http::{
 use protocol::ws::{Batch, handshake};
 use reactor::ConnId;
 
-use crate::counters::{Counter, Reason};
+use crate::counters::{Counter, Flow, Reason};
 use crate::outbound;
-use crate::session::{Echo, Flags, Transport};
+use crate::session::{Echo, Flags, Transport, TransportKind};
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::ListenerKind;
 
@@ -353,7 +353,8 @@ impl Shard {
             return Step::Ended;
         };
         handshake::encode_accept(conn.output.tail(), accept, &[]);
-        self.counts.add(Counter::WebSockets, 1);
+        self.counts
+            .add_flow(TransportKind::WebSocket, Flow::Opened, 1);
         conn.session.framing = outbound::Framing::WebSocket(Batch::new());
         let is_echo = matches!(transport, Transport::Echo(_));
         if is_echo {

@@ -69,6 +69,11 @@ impl Epoll {
         Ok(driver)
     }
 
+    /// Bytes of the buffer that is received into.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     fn watch_listeners(&self) -> rustix::io::Result<()> {
         for (n, listener) in self.listeners.iter().enumerate() {
             let Some(listener) = listener else { continue };
@@ -107,6 +112,7 @@ impl Epoll {
             tv_nsec: patience.subsec_nanos().into(),
         });
         self.events.clear();
+        io.calls.wait += 1;
         let outcome = epoll::wait(
             &self.epoll,
             rustix::buffer::spare_capacity(&mut self.events),
@@ -126,6 +132,7 @@ impl Epoll {
                 return;
             };
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            io.calls.accept += 1;
             match acceptfrom_with(listener, flags) {
                 Ok((fd, peer)) => {
                     let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else {
@@ -272,6 +279,7 @@ impl Epoll {
             return;
         };
         let Some(fd) = conn.socket.fd() else { return };
+        io.calls.receive += 1;
         match rustix::net::recv(fd, self.buffer.as_mut_slice(), RecvFlags::empty()) {
             Ok((0, _)) => {
                 // What was answered to the peer's last bytes is still written.
@@ -293,6 +301,7 @@ impl Epoll {
             return;
         };
         let Some(fd) = conn.socket.fd() else { return };
+        io.calls.receive += 1;
         match rustix::net::recv(fd, self.buffer.as_mut_slice(), RecvFlags::empty()) {
             Ok((1.., _)) | Err(Errno::AGAIN | Errno::INTR) => {}
             Ok(_) | Err(_) => self.finish(io, handler, id, Closed::Local),

@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::driver::{Closed, Handler};
 use crate::mailbox::Mailboxes;
 use crate::output::{Output, Pool};
 use crate::slab::{ConnId, Slab};
+use crate::socket;
 use crate::timer::Wheel;
 
 /// How far a connection's end has come.
@@ -112,6 +113,37 @@ pub struct Sent {
     pub writes: u64,
 }
 
+/// System calls of a backend since the shard began; each has those that it makes.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Calls {
+    /// io_uring_enter(2): all that this backend does with connections.
+    pub enter: u64,
+    /// epoll_wait(2).
+    pub wait: u64,
+    /// recv(2) of epoll's; sends are [`Sent::writes`].
+    pub receive: u64,
+    /// accept(2) of epoll's.
+    pub accept: u64,
+}
+
+/// What a shard holds in memory besides what its handler does, in bytes.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Memory {
+    /// Slots of connections, sessions included, and their timers.
+    pub connections: usize,
+    /// Buffers to receive into, and free ones to send from.
+    pub buffers: usize,
+}
+
+/// File descriptors, or slots of an io_uring's file tables.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Descriptors {
+    /// Taken by connections and listeners.
+    pub used: usize,
+    /// The most that there may be.
+    pub limit: usize,
+}
+
 /// One shard's connections and wishes; handed to every call of its [`Handler`].
 pub struct Io<H: Handler> {
     /// What has been sent so far.
@@ -120,6 +152,14 @@ pub struct Io<H: Handler> {
     pub backlog: usize,
     /// Connections that arrived and could not be accepted for want of descriptors or memory.
     pub accept_failures: u64,
+    /// System calls so far.
+    pub calls: Calls,
+    /// The listening sockets, while they are open.
+    pub(crate) listeners: Vec<Option<RawFd>>,
+    /// Descriptors that connections may take.
+    pub(crate) descriptor_limit: usize,
+    /// Bytes of the backend's own buffers.
+    pub(crate) driver_buffers: usize,
     pub(crate) conns: Slab<Conn<H::Session>>,
     pub(crate) pool: Pool,
     pub(crate) touched: Vec<ConnId>,
@@ -155,6 +195,10 @@ impl<H: Handler> Io<H> {
             sent: Sent::default(),
             backlog: 0,
             accept_failures: 0,
+            calls: Calls::default(),
+            listeners: Vec::new(),
+            descriptor_limit: 0,
+            driver_buffers: 0,
             conns: Slab::default(),
             pool: Pool::default(),
             touched: Vec::new(),
@@ -199,6 +243,49 @@ impl<H: Handler> Io<H> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.conns.len()
+    }
+
+    /// Ids of the connections in `slots`, in slot order: for passes over all of them that do not keep
+    /// others waiting.
+    pub fn ids_in(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = ConnId> + '_ {
+        self.conns.ids_in(slots)
+    }
+
+    /// One more than the highest slot that may be taken.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.conns.slots()
+    }
+
+    /// Memory held for connections.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory {
+            connections: self.conns.bytes() + self.timers.bytes(),
+            buffers: self.pool.bytes() + self.driver_buffers,
+        }
+    }
+
+    /// Descriptors taken and left.
+    #[must_use]
+    pub fn descriptors(&self) -> Descriptors {
+        Descriptors {
+            used: self.conns.len() + self.listeners.iter().flatten().count(),
+            limit: self.descriptor_limit,
+        }
+    }
+
+    /// Mail that waits for this shard.
+    #[must_use]
+    pub fn mail_waiting(&self) -> usize {
+        self.inbox.len() + self.mailboxes.waiting(self.shard)
+    }
+
+    /// Connections that wait to be accepted by the listener with this index.
+    #[must_use]
+    pub fn accept_queue(&self, listener: usize) -> usize {
+        let descriptor = self.listeners.get(listener).copied().flatten();
+        descriptor.map_or(0, socket::accept_queue)
     }
 
     /// Ids of all connections, in slot order.
@@ -301,6 +388,9 @@ impl<H: Handler> Io<H> {
 
     /// Stops accepting on the listener with this index; what is connected stays.
     pub fn close_listener(&mut self, listener: usize) {
+        if let Some(descriptor) = self.listeners.get_mut(listener) {
+            *descriptor = None;
+        }
         self.unlisten.push(listener);
     }
 

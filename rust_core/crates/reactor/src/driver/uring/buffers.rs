@@ -64,6 +64,11 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
+    /// Bytes that are received into.
+    pub(super) fn size(&self) -> usize {
+        self.memory.layout.size()
+    }
+
     /// Gives `ring` `count` buffers of `size` bytes; `count` is a power of two.
     pub(super) fn new(ring: &IoUring, count: u16, size: u32) -> io::Result<Self> {
         debug_assert!(count.is_power_of_two());

@@ -159,6 +159,16 @@ impl Uring {
         Ok(driver)
     }
 
+    /// Connections that there is room for in all.
+    pub(crate) fn files(&self) -> usize {
+        self.rings.iter().map(Ring::files).sum()
+    }
+
+    /// Bytes of the buffers that the kernel receives into.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.rings.iter().map(|ring| ring.buffers.size()).sum()
+    }
+
     /// Queues an operation that points to nothing.
     fn push(&mut self, ring: u16, entry: squeue::Entry, token: Token) -> std_io::Result<()> {
         // SAFETY: nothing is pointed to.
@@ -200,6 +210,7 @@ impl Uring {
         }
         io.mailboxes.woke_up(shard);
         io.begin_turn();
+        io.calls.enter += self.rings.iter_mut().map(Ring::take_entered).sum::<u64>();
         self.pace.note(before, io.now());
         self.destinations.clear();
         self.unlistened.clear();

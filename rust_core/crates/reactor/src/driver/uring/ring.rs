@@ -35,6 +35,8 @@ pub(super) struct Ring {
     free: Vec<u32>,
     /// Slots whose closing has not been submitted yet.
     closing: Vec<u32>,
+    /// Times the kernel was entered since that was last asked for.
+    entered: u64,
 }
 
 impl Ring {
@@ -65,7 +67,19 @@ impl Ring {
             fresh: 0,
             free: Vec::new(),
             closing: Vec::new(),
+            entered: 0,
         })
+    }
+
+    /// Times the kernel was entered since this was last called.
+    #[inline]
+    pub(super) fn take_entered(&mut self) -> u64 {
+        std::mem::take(&mut self.entered)
+    }
+
+    /// Connections that can be installed in all.
+    pub(super) fn files(&self) -> usize {
+        self.files as usize
     }
 
     /// Connections that can still be installed.
@@ -160,6 +174,7 @@ impl Ring {
         if let Some(timeout) = &timeout {
             arguments = arguments.timespec(timeout);
         }
+        self.entered += 1;
         let outcome = self.ring.submitter().submit_with_args(want, &arguments);
         match outcome.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
@@ -173,6 +188,7 @@ impl Ring {
     fn submit(&mut self, flags: u32) -> io::Result<()> {
         let mut count = self.ring.submission().len() as u32;
         while count > 0 || flags != 0 {
+            self.entered += 1;
             // SAFETY: no argument is passed.
             let outcome = unsafe {
                 let submitter = self.ring.submitter();
