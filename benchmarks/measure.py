@@ -40,8 +40,24 @@ URING, EPOLL = Server("subjectbus", "uring"), Server("subjectbus", "epoll")
 NATS = Server("nats-server")
 
 
-def run_scenario(server: Server, scenario: str, settings: Mapping[str, object]) -> Result:
-    """One run of the load test with server and load on a core each; its result.json.
+@dataclass(frozen=True)
+class Target:
+    """A broker of ours that runs already, pinned to the server's core."""
+
+    url: str
+    pid: int
+
+    @property
+    def arguments(self) -> list[str]:
+        """What names it to the load test."""
+        return ["--target", self.url, "--server-pid", str(self.pid)]
+
+
+def run_scenario(
+    server: Server, scenario: str, settings: Mapping[str, object], target: Target | None = None
+) -> Result:
+    """One run of the load test with server and load on a core each; its result.json. The run starts a
+    server of its own unless `target` is given.
 
     Thresholds are left to the record: a run that holds none of them is measured all the same.
     SystemExit when the run itself failed, or did not account for every message.
@@ -53,9 +69,13 @@ def run_scenario(server: Server, scenario: str, settings: Mapping[str, object]) 
             "--out", str(out), "--load-cpus", LOAD_CPU, "--set", "thresholds=[]",
         ]  # fmt: skip
         if server.driver:
-            settings = {"broker.driver": server.driver, "load_driver": server.driver, **settings}
+            settings = {"load_driver": server.driver, **settings}
+            if target is None:
+                settings = {"broker.driver": server.driver, **settings}
         command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        if server.driver:
+        if target:
+            status = subprocess.run([*command, *target.arguments], check=False).returncode
+        elif server.driver:
             status = subprocess.run([*command, "--broker-cpus", SERVER_CPU], check=False).returncode
         else:
             with nats_server(Path(folder)) as (process, ports):

@@ -21,6 +21,7 @@ from measure import (
     table,
 )
 from suites_http import gateway, http, transports
+from suites_watched import watched
 
 SUSTAINED_P99_US = 100_000
 """A rate is sustained when replies come at that rate and 99 of 100 within this time."""
@@ -458,4 +459,5 @@ SUITES = {
     "http": http,
     "gateway": gateway,
     "transports": transports,
+    "watched": watched,
 }

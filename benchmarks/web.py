@@ -113,13 +113,19 @@ def _first_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
+@contextmanager
+def serve(driver: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
+    """Our broker, pinned; gives its process and the addresses of its listeners "http" and "monitor"."""
+    listeners = ["--tcp", "", "--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0"]
+    command = [str(Path(sys.executable).parent / "subjectbus"), "serve", *listeners]
+    with _serving([*command, "--shards", "1", "--driver", driver]) as process:
+        yield process, dict(word.split("=", 1) for word in _first_line(process).split()[1:])
+
+
 def _broker(driver: str) -> Callable[[], AbstractContextManager[tuple[subprocess.Popen[str], str]]]:
     @contextmanager
     def start() -> Iterator[tuple[subprocess.Popen[str], str]]:
-        listeners = ["--tcp", "", "--http", "127.0.0.1:0", "--monitor", ""]
-        command = [str(Path(sys.executable).parent / "subjectbus"), "serve", *listeners]
-        with _serving([*command, "--shards", "1", "--driver", driver]) as process:
-            addresses = dict(word.split("=", 1) for word in _first_line(process).split()[1:])
+        with serve(driver) as (process, addresses):
             yield process, f"http://{addresses['http']}/byte"
 
     return start
