@@ -80,8 +80,9 @@ def run_scenario(
         else:
             with nats_server(Path(folder)) as (process, ports):
                 transport = str(settings.get("transport", "ws"))
-                target = f"{ {'ws': 'ws', 'tcp': 'nats'}[transport] }://127.0.0.1:{ports[transport]}"
-                command += ["--target", target, "--server-pid", str(process.pid)]
+                scheme = {"ws": "ws", "tcp": "nats"}[transport]
+                peer = Target(f"{scheme}://127.0.0.1:{ports[transport]}", process.pid)
+                command += peer.arguments
                 status = subprocess.run(command, check=False).returncode
         if status not in (0, 1):
             raise SystemExit(f"{server.title}, {scenario}: the run failed with status {status}")
