@@ -56,10 +56,9 @@ class Target:
 def run_scenario(
     server: Server, scenario: str, settings: Mapping[str, object], target: Target | None = None
 ) -> Result:
-    """One run of the load test with server and load on a core each; its result.json. The run starts a
-    server of its own unless `target` is given.
+    """One run of the load test with server and load on a core each; its result.json.
 
-    Thresholds are left to the record: a run that holds none of them is measured all the same.
+    The run starts a server of its own unless `target` is given. Thresholds are left to the record: a run that holds none of them is measured all the same.
     SystemExit when the run itself failed, or did not account for every message.
     """
     with tempfile.TemporaryDirectory() as folder:

@@ -7,10 +7,11 @@ import subprocess
 import tempfile
 import threading
 import time
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from http import HTTPStatus
+from http.client import HTTPConnection
 
 from measure import (
     EPOLL,
@@ -55,7 +56,7 @@ def watched(rounds: int, users: int = 15_000, rate: int = 50_000, duration_s: in
             for is_watched in (number % 2 == 0, number % 2 == 1):
                 say(f"round {number + 1}: {server.title}, {'watched' if is_watched else 'not watched'}")
                 with serve(str(server.driver)) as (process, addresses):
-                    monitor = f"http://{addresses['monitor']}"
+                    monitor = addresses["monitor"]
                     with watch(browser, monitor) if is_watched else nullcontext():
                         target = Target(f"ws://{addresses['http']}", process.pid)
                         run = run_scenario(server, "autocomplete", settings, target)
@@ -66,11 +67,8 @@ def watched(rounds: int, users: int = 15_000, rate: int = 50_000, duration_s: in
         for is_watched in (True, False):
             results = runs[server, is_watched]
             ratios = [
-                statistics.median(of(one) / of(other) for one, other in pairs)
-                for of in (
-                    lambda run: run["achieved"]["rate"],
-                    lambda run: run["server"]["cpu_us_per_request"],
-                )
+                statistics.median(one[part][key] / other[part][key] for one, other in pairs)
+                for part, key in (("achieved", "rate"), ("server", "cpu_us_per_request"))
             ]
             rows.append([
                 f"{server.title}, {'watched' if is_watched else 'not watched'}",
@@ -104,8 +102,7 @@ def watch(browser: str, monitor: str) -> Iterator[None]:
     def scrape() -> None:
         while not stop.wait(1.0):
             try:
-                with urllib.request.urlopen(f"{monitor}/metrics", timeout=5) as answer:
-                    answer.read()
+                _read(monitor, "/metrics")
             except OSError as error:
                 failures.append(str(error))
 
@@ -117,7 +114,7 @@ def watch(browser: str, monitor: str) -> Iterator[None]:
             browser,
             *_CHROMIUM,
             f"--user-data-dir={profile}",
-            monitor + "/",
+            f"http://{monitor}/",
         ]
         page = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         scraper = threading.Thread(target=scrape)
@@ -136,12 +133,25 @@ def watch(browser: str, monitor: str) -> Iterator[None]:
         raise SystemExit(f"not watched throughout: {failures or 'the browser has ended'}")
 
 
+def _read(monitor: str, path: str) -> bytes:
+    """A page of the monitor, whose address is `monitor`. OSError when it does not answer with one."""
+    connection = HTTPConnection(monitor, timeout=5)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    finally:
+        connection.close()
+    if answer.status != HTTPStatus.OK:
+        raise OSError(f"{path}: status {answer.status}")
+    return body
+
+
 def _await_console(monitor: str) -> None:
     """Waits until the console asks for data: requests that are not those made here."""
     deadline, own = time.monotonic() + START_TIMEOUT_S, 0
     while time.monotonic() < deadline:
-        with urllib.request.urlopen(f"{monitor}/varz", timeout=5) as answer:
-            requests = json.load(answer)["http_requests"]
+        requests = json.loads(_read(monitor, "/varz"))["http_requests"]
         own += 1
         if requests - own >= _CONSOLE_REQUESTS:
             return
