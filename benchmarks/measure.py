@@ -58,7 +58,8 @@ def run_scenario(
 ) -> Result:
     """One run of the load test with server and load on a core each; its result.json.
 
-    The run starts a server of its own unless `target` is given. Thresholds are left to the record: a run that holds none of them is measured all the same.
+    The run starts a server of its own unless `target` is given. Thresholds are left to the record: a run
+    that holds none of them is measured all the same.
     SystemExit when the run itself failed, or did not account for every message.
     """
     with tempfile.TemporaryDirectory() as folder:
