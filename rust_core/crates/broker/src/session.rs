@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_session_stays_small() {
         // A million of them: see docs/architecture.md on memory.
-        assert!(size_of::<Session>() <= 344, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 320, "{}", size_of::<Session>());
     }
 
     #[test]
