@@ -101,14 +101,13 @@ impl From<f64> for Number {
     }
 }
 
-/// A histogram's counts, not cumulative.
+/// What a histogram has observed.
 #[derive(Clone, Copy)]
 pub(crate) struct Buckets<'a> {
-    /// Upper bounds of all buckets but the last, which has none; ascending.
-    pub(crate) bounds: &'a [f64],
-    /// Observations in each bucket: one more than bounds.
-    pub(crate) counts: &'a [u64],
-    /// Of all observations.
+    /// Bounds, ascending, and how many observations are not above each.
+    pub(crate) cumulative: &'a [(f64, u64)],
+    /// All observations.
+    pub(crate) count: u64,
     pub(crate) sum: f64,
 }
 
@@ -179,14 +178,12 @@ impl Family<'_> {
 
     /// Writes one histogram.
     pub(crate) fn histogram(&mut self, labels: Labels<'_>, buckets: Buckets<'_>) -> &mut Self {
-        let mut count = 0;
-        let bounds = buckets.bounds.iter().copied().chain([f64::INFINITY]);
-        for (bound, more) in bounds.zip(buckets.counts) {
-            count += more;
-            self.line("_bucket", labels, Some(bound), count.into());
+        let all = (f64::INFINITY, buckets.count);
+        for (bound, count) in buckets.cumulative.iter().chain([&all]) {
+            self.line("_bucket", labels, Some(*bound), (*count).into());
         }
         self.line("_sum", labels, None, buckets.sum.into());
-        self.line("_count", labels, None, count.into());
+        self.line("_count", labels, None, buckets.count.into());
         self
     }
 
@@ -303,13 +300,13 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_cumulative() {
+    fn histograms() {
         let mut exposition = Exposition::new(Format::Prometheus);
         exposition.family(WAIT).histogram(
             &[("a", "b")],
             Buckets {
-                bounds: &[0.001, 2.0],
-                counts: &[3, 0, 4],
+                cumulative: &[(0.001, 3), (2.0, 3)],
+                count: 7,
                 sum: 31.5,
             },
         );

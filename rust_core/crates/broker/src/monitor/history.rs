@@ -88,16 +88,18 @@ impl History {
 
     /// Takes in what was measured in the seconds since the last sample, up to the Unix time `end`. `values`
     /// has one for each column; those that are not finite count as 0. Seconds that were missed are taken
-    /// to have been the same. A sample that is not later than the last one is left out.
+    /// to have been the same. A sample that is not later than the last one is left out, unless the clock was
+    /// set back by more than a minute: then the history begins anew.
     pub(crate) fn feed(&mut self, end: u64, values: &[f64]) {
         debug_assert_eq!(values.len(), self.columns.len());
-        let first = match self.last {
-            Some(last) => (last + 1).max(end.saturating_sub(LONGEST)),
-            None => end,
-        };
-        if self.last.is_some_and(|last| end <= last) {
+        let last = self.last.unwrap_or(end.saturating_sub(1));
+        if end + 60 < last {
+            let columns = self.columns.len();
+            self.rings = RINGS.map(|ring| Ring::new(ring, columns));
+        } else if end <= last {
             return;
         }
+        let first = (last + 1).clamp(end.saturating_sub(LONGEST), end);
         let values: Vec<f64> = values
             .iter()
             .map(|value| if value.is_finite() { *value } else { 0.0 })
@@ -229,6 +231,17 @@ mod tests {
         let (start, values) = points(&history, 1, None);
         assert_eq!((start, values), (1_000_000 - 599, vec![0.0; 600]));
         assert_eq!(points(&history, 60, None).1.len(), 1440);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_anew() {
+        let mut history = history();
+        history.feed(5000, &[1.0, 0.0]);
+        history.feed(4940, &[2.0, 0.0]);
+        assert_eq!(points(&history, 1, None), (5000, vec![1.0]));
+        history.feed(4000, &[3.0, 0.0]);
+        history.feed(4001, &[4.0, 0.0]);
+        assert_eq!(points(&history, 1, None), (4000, vec![3.0, 4.0]));
     }
 
     #[test]

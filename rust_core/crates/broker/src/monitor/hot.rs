@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::time::{Duration, Instant};
 
+use router::Rng;
 use serde_json::{Value, json};
 
 /// One publish in this many is noted.
@@ -89,6 +90,10 @@ impl Summary {
 /// from when it came into the summary, so that of a million equally rare ones none looks hot.
 pub(crate) struct Hot {
     hasher: RandomState,
+    rng: Rng,
+    /// Publishes until the next one that is noted. At random, so that subjects which take turns all have
+    /// their chance.
+    until: u64,
     open: Summary,
     opened: Instant,
     closed: Summary,
@@ -97,9 +102,11 @@ pub(crate) struct Hot {
 }
 
 impl Hot {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(crate) fn new(now: Instant, seed: u64) -> Self {
         Self {
             hasher: RandomState::new(),
+            rng: Rng::new(seed),
+            until: ONE_IN,
             open: Summary::default(),
             opened: now,
             closed: Summary::default(),
@@ -107,7 +114,17 @@ impl Hot {
         }
     }
 
-    /// Notes one of [`ONE_IN`] messages: `bytes` are those of its headers and payload.
+    /// Notes one message in [`ONE_IN`] on average.
+    #[inline]
+    pub(crate) fn offer(&mut self, subject: &[u8], bytes: usize) {
+        self.until -= 1;
+        if self.until == 0 {
+            self.until = 1 + self.rng.below(2 * ONE_IN - 1);
+            self.note(subject, bytes);
+        }
+    }
+
+    /// Notes a message: `bytes` are those of its headers and payload.
     pub(crate) fn note(&mut self, subject: &[u8], bytes: usize) {
         let hash = self.hasher.hash_one(subject);
         self.open.note(hash, subject, bytes as u64);
@@ -213,7 +230,7 @@ mod tests {
     #[test]
     fn the_busiest_come_first_with_their_rates() {
         let start = Instant::now();
-        let mut hot = Hot::new(start);
+        let mut hot = Hot::new(start, 1);
         for n in 0..100 {
             hot.note(b"often", 10);
             if n % 4 == 0 {
@@ -235,9 +252,22 @@ mod tests {
     }
 
     #[test]
+    fn subjects_that_take_turns_are_sampled_alike() {
+        let start = Instant::now();
+        let mut hot = Hot::new(start, 1);
+        for n in 0..1_280_000 {
+            hot.offer(if n % 64 == 0 { b"a" } else { b"b" }, 0);
+        }
+        let seen = hot.seen(after(start, 1));
+        let msgs = |subject: &[u8]| seen.subjects[subject].msgs;
+        assert!((19_000..21_000).contains(&seen.total), "{}", seen.total);
+        assert!((200..450).contains(&msgs(b"a")), "{}", msgs(b"a"));
+    }
+
+    #[test]
     fn what_is_over_is_forgotten() {
         let start = Instant::now();
-        let mut hot = Hot::new(start);
+        let mut hot = Hot::new(start, 1);
         let msgs = |hot: &Hot, seconds, subject: &[u8]| {
             let seen = hot.seen(after(start, seconds));
             seen.subjects.get(subject).map(|heat| heat.msgs)
@@ -263,7 +293,7 @@ mod tests {
         let start = Instant::now();
         let mut sum = Seen::default();
         for (age, bytes) in [(10, 5), (20, 7)] {
-            let mut hot = Hot::new(start);
+            let mut hot = Hot::new(start, 1);
             hot.note(b"a", bytes);
             sum.merge(&hot.seen(after(start, age)));
         }

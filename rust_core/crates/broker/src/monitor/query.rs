@@ -61,6 +61,23 @@ impl<'a> Parameters<'a> {
         self.text(name)?.map(parse).transpose()
     }
 
+    /// How many entries a page may have: the most where it is not said.
+    ///
+    /// # Errors
+    /// It is not a whole number from 1 to `most`.
+    pub(crate) fn limit(&self, most: u64) -> Result<usize, String> {
+        Ok(self.number("limit", 1..=most)?.unwrap_or(most) as usize)
+    }
+
+    /// How many entries come before a page: none where it is not said.
+    ///
+    /// # Errors
+    /// It is not a whole number of 32 bits.
+    pub(crate) fn offset(&self) -> Result<usize, String> {
+        let most = u64::from(u32::MAX);
+        Ok(self.number("offset", 0..=most)?.unwrap_or(0) as usize)
+    }
+
     /// One of these words, by what it stands for.
     ///
     /// # Errors

@@ -25,6 +25,35 @@ pub(crate) fn uptime(time: Duration) -> String {
         .collect()
 }
 
+/// Tells what the seconds since the broker's start are by the calendar.
+pub(crate) struct Clock {
+    pub(crate) now: SystemTime,
+    /// Now, as time since the start.
+    elapsed: Duration,
+}
+
+impl Clock {
+    /// The clock of a broker that started so long ago.
+    pub(crate) fn new(elapsed: Duration) -> Self {
+        Self {
+            now: SystemTime::now(),
+            elapsed,
+        }
+    }
+
+    /// The time so many seconds after the start.
+    pub(crate) fn at(&self, second: u32) -> SystemTime {
+        let start = self.now.checked_sub(self.elapsed).unwrap_or(UNIX_EPOCH);
+        start + Duration::from_secs(second.into())
+    }
+
+    /// Whole seconds that have passed since then.
+    pub(crate) fn since(&self, second: u32) -> Duration {
+        let passed = self.elapsed.as_secs().saturating_sub(second.into());
+        Duration::from_secs(passed)
+    }
+}
+
 /// Seconds of Unix time.
 pub(crate) fn unix(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
