@@ -131,6 +131,8 @@ named! {
     GatewayInFlight = "gateway_in_flight",
     /// Processor time used, in nanoseconds.
     Cpu = "cpu_ns",
+    /// When that was measured, in nanoseconds since the broker's start.
+    CpuAt = "cpu_at_ns",
     /// Descriptors taken by connections and listeners.
     Descriptors = "descriptors",
     /// The most that there may be.

@@ -50,6 +50,8 @@ impl Shard {
             matches.add(to);
         }
         let receivers = matches.len();
+        self.widest = self.widest.max(receivers);
+        self.hot.offer(message.subject, message.len());
         self.counts.add(Counter::Matched, receivers as u64);
         // What a publisher sends must not overtake what it sent before.
         let by_mail = receivers > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);

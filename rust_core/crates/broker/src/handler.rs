@@ -14,6 +14,7 @@ use crate::nats::Read;
 use crate::outbound::{self, Framing};
 use crate::session::{Deferred, Session, Transport};
 use crate::shard::{Io, Shard, Timer};
+use crate::shared::ListenerKind;
 
 impl Handler for Shard {
     type Session = Session;
@@ -21,6 +22,14 @@ impl Handler for Shard {
 
     fn accept(&mut self, listener: usize, peer: SocketAddr) -> Option<Session> {
         let listener = *self.listeners.get(listener)?;
+        if listener == ListenerKind::Monitor
+            && self
+                .monitor
+                .as_ref()
+                .is_none_or(|monitor| monitor.is_crowded())
+        {
+            return None;
+        }
         let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
         let second = self.shared.second(Instant::now());
         Some(Session::new(cid, peer, listener, second))
@@ -28,12 +37,14 @@ impl Handler for Shard {
 
     fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {
         let Some(conn) = io.conn_mut(id) else { return };
-        if conn.session.is_client {
-            let transport = conn.session.framing.transport();
-            self.counts.add_flow(transport, Flow::Opened, 1);
-            self.open += 1;
-            self.shared.open.fetch_add(1, Ordering::Relaxed);
+        if !conn.session.is_client {
+            self.open_monitor(io, id);
+            return;
         }
+        let transport = conn.session.framing.transport();
+        self.counts.add_flow(transport, Flow::Opened, 1);
+        self.open += 1;
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
         if !matches!(conn.session.transport, Transport::Tcp(_)) {
             io.set_timer(id, Timer::HANDSHAKE, self.shared.limits.http_check());
         } else if self.take_place(io, id) {
@@ -107,6 +118,8 @@ impl Handler for Shard {
             self.counts.add_closed(reason);
             self.open -= 1;
             self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        } else if let Some(monitor) = &mut self.monitor {
+            monitor.forget(id);
         }
     }
 
@@ -119,6 +132,7 @@ impl Handler for Shard {
             Timer::RESUME => self.handle_resume_timer(io, id),
             Timer::LAME_DUCK => self.handle_lame_duck_timer(io),
             Timer::SAMPLE => self.handle_sample_timer(io),
+            Timer::SURVEY => self.handle_survey_timer(io, id),
             _ => {}
         }
     }
@@ -136,6 +150,8 @@ impl Handler for Shard {
                 io.mail(usize::from(barrier.shard), Mail::Passed(barrier));
             }
             Mail::Passed(barrier) => self.handle_passed(io, barrier),
+            Mail::Survey(survey) => self.handle_survey(io, survey),
+            Mail::Surveyed(survey) => self.handle_surveyed(io, *survey),
             Mail::Drain => self.begin_draining(io),
             Mail::Stop => io.stop(),
         }
@@ -158,7 +174,8 @@ impl Handler for Shard {
                 let shard = usize::from(barrier.shard);
                 drop(self.mailboxes.post(shard, Mail::Passed(barrier)));
             }
-            Mail::Passed(_) | Mail::Stall(_) | Mail::Drain | Mail::Stop => {}
+            Mail::Survey(survey) => self.return_survey(survey),
+            Mail::Passed(_) | Mail::Stall(_) | Mail::Surveyed(_) | Mail::Drain | Mail::Stop => {}
         }
     }
 

@@ -23,6 +23,12 @@ impl Histogram {
         }
     }
 
+    /// Values counted.
+    pub(crate) fn count(&self) -> u64 {
+        let cells = self.buckets.iter();
+        cells.map(|cell| cell.load(Ordering::Relaxed)).sum()
+    }
+
     /// Counts one value. For the one thread that writes.
     #[inline]
     pub(crate) fn record(&self, value: u64) {

@@ -14,6 +14,8 @@ const PROTOCOL_VERSION: &str = "2.11.0";
 pub(crate) struct Info {
     server_id: String,
     server_name: String,
+    /// Where clients connect: over TCP, where that is listened to.
+    address: Option<SocketAddr>,
     tcp: String,
     websocket: String,
 }
@@ -52,6 +54,10 @@ impl Info {
             json
         };
         Self {
+            address: addresses
+                .iter()
+                .find(|(key, _)| matches!(*key, "tcp" | "http"))
+                .map(|(_, address)| *address),
             tcp: json("tcp"),
             websocket: json("http"),
             server_id,
@@ -61,6 +67,13 @@ impl Info {
 
     pub(crate) fn server_id(&self) -> &str {
         &self.server_id
+    }
+
+    /// Host and port for clients, over TCP or else HTTP.
+    pub(crate) fn address(&self) -> (String, u16) {
+        self.address.map_or_else(Default::default, |address| {
+            (address.ip().to_string(), address.port())
+        })
     }
 
     pub(crate) fn server_name(&self) -> &str {

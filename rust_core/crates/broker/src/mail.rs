@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use reactor::ConnId;
 
+use crate::monitor::Survey;
+
 /// Names one subscription of one connection of one shard: what the routing table holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Subscriber {
@@ -115,6 +117,10 @@ pub(crate) enum Mail {
     Barrier(Barrier),
     /// The barrier has come back from one shard.
     Passed(Barrier),
+    /// Go on with this part of a survey.
+    Survey(Box<Survey>),
+    /// A shard's part of a survey is done.
+    Surveyed(Box<Survey>),
     /// Begin lame duck mode.
     Drain,
     /// End at once.

@@ -26,6 +26,7 @@ impl Shard {
 
     pub(crate) fn handle_sample_timer(&mut self, io: &mut Io) {
         self.sample(io);
+        self.watch(io);
         io.set_timer(ConnId::NONE, Timer::SAMPLE, PERIOD);
     }
 
@@ -35,6 +36,10 @@ impl Shard {
         let cpu = reactor::thread_cpu_time().as_nanos() as u64;
         let gauges = [
             (Gauge::Cpu, cpu),
+            (
+                Gauge::CpuAt,
+                self.shared.started.elapsed().as_nanos() as u64,
+            ),
             (Gauge::Mailbox, io.mail_waiting() as u64),
             (Gauge::Descriptors, descriptors.used as u64),
             (Gauge::DescriptorLimit, descriptors.limit as u64),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::nats::error;
 use protocol::ws::close;
@@ -14,6 +14,7 @@ use crate::clients::Clients;
 use crate::counters::{Counter, Counts, Reason};
 use crate::http::{Call, Date};
 use crate::mail::{Mail, Subscriber};
+use crate::monitor::{Hot, Monitor};
 use crate::outbound::{self, Encoded, Framing};
 use crate::session::{Deferred, Session};
 use crate::shared::{ListenerKind, Shared};
@@ -33,6 +34,7 @@ impl Timer {
     pub(crate) const LAME_DUCK: u8 = 4;
     pub(crate) const REPLY: u8 = 5;
     pub(crate) const SAMPLE: u8 = 6;
+    pub(crate) const SURVEY: u8 = 7;
 
     /// How long a publisher is stalled for a receiver that has fallen behind.
     pub(crate) const STALL: Duration = Duration::from_millis(5);
@@ -47,6 +49,11 @@ pub(crate) struct Shard {
     /// Connections from which something has arrived in this turn.
     pub(crate) received: u32,
     pub(crate) matches: Matches<Subscriber>,
+    /// The most receivers that a message had.
+    pub(crate) widest: usize,
+    pub(crate) hot: Hot,
+    /// On the shard that has the monitor's listener.
+    pub(crate) monitor: Option<Box<Monitor>>,
     /// Serves all receivers of one message.
     pub(crate) encoded: Encoded,
     /// Kept between requests for its memory.
@@ -97,6 +104,11 @@ impl Shard {
             clients: Clients::default(),
             received: 0,
             matches: Matches::new(),
+            widest: 0,
+            hot: Hot::new(Instant::now(), shared.seed ^ index as u64),
+            monitor: listeners
+                .contains(&ListenerKind::Monitor)
+                .then(|| Box::new(Monitor::new(&shared))),
             encoded: Encoded::default(),
             call: Call::default(),
             reply_subject: Vec::new(),

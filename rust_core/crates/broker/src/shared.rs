@@ -8,7 +8,7 @@ use reactor::DriverKind;
 use router::SharedRouter;
 
 use crate::config::{GatewayLimits, Limits};
-use crate::counters::{Published, Totals};
+use crate::counters::{Gauge, Published, Totals};
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::mail::Subscriber;
@@ -56,12 +56,14 @@ impl Shared {
         now.saturating_duration_since(self.started).as_secs() as u32
     }
 
+    /// The sum of a gauge over all shards.
+    pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
+        self.published.iter().map(|shard| shard.gauge(gauge)).sum()
+    }
+
     /// Bytes that wait for clients who do not take them.
     pub(crate) fn backlog(&self) -> usize {
-        let bytes = self
-            .backlogs
-            .iter()
-            .map(|one| one.0.load(Ordering::Relaxed));
+        let bytes = self.backlogs.iter().map(Backlog::bytes);
         bytes.sum()
     }
 }
@@ -72,6 +74,10 @@ impl Shared {
 pub(crate) struct Backlog(AtomicUsize);
 
 impl Backlog {
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn publish(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }

@@ -1,6 +1,7 @@
 //! The subscriptions of one connection: most have one, some have very many.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// One subscription.
 pub(crate) struct Subscription {
@@ -151,9 +152,27 @@ impl Subscriptions {
 
     /// All of them, those that are leaving included.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &Subscription)> {
-        let more = self.more.iter().flat_map(|more| &more.slots);
-        (0u32..)
-            .zip(std::iter::once(&self.first).chain(more))
+        self.iter_in(0..u32::MAX)
+    }
+
+    /// Places, taken or not.
+    pub(crate) fn places(&self) -> u32 {
+        self.more
+            .as_ref()
+            .map_or(1, |more| more.slots.len() as u32 + 1)
+    }
+
+    /// Those in `places`, those that are leaving included.
+    pub(crate) fn iter_in(
+        &self,
+        places: Range<u32>,
+    ) -> impl Iterator<Item = (Place, &Subscription)> {
+        let first = places.contains(&0).then_some(&self.first);
+        let more = self.more.as_deref().map_or(&[][..], |more| &more.slots);
+        let end = (places.end.saturating_sub(1) as usize).min(more.len());
+        let start = (places.start.saturating_sub(1) as usize).min(end);
+        (places.start..)
+            .zip(first.into_iter().chain(&more[start..end]))
             .filter_map(|(index, slot)| {
                 let subscription = slot.subscription.as_ref()?;
                 Some(((index, slot.generation), subscription))
@@ -234,6 +253,29 @@ mod tests {
         assert_eq!(again.0, 0);
         assert_ne!(again, places[0]);
         assert_eq!(subscriptions.find(b"0"), Some(again));
+    }
+
+    #[test]
+    fn places_can_be_visited_in_parts() {
+        let mut subscriptions = Subscriptions::default();
+        assert_eq!(
+            (subscriptions.places(), subscriptions.iter().count()),
+            (1, 0)
+        );
+        for n in 0..10 {
+            subscriptions.insert(numbered(n));
+        }
+        subscriptions.remove((4, 0));
+        let indexes = |range| -> Vec<u32> {
+            let part = subscriptions.iter_in(range);
+            part.map(|(place, _)| place.0).collect()
+        };
+        assert_eq!(subscriptions.places(), 10);
+        assert_eq!(indexes(0..3), [0, 1, 2]);
+        assert_eq!(indexes(3..6), [3, 5]);
+        assert_eq!(indexes(0..1), [0]);
+        assert_eq!(indexes(9..100), [9]);
+        assert_eq!(indexes(10..100), [0_u32; 0]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub use driver::{Closed, DriverKind, Handler, Origin};
 pub use listener::{ListenError, Reservation};
 pub use mailbox::{Mailboxes, MailboxesBuilder};
 pub use output::Output;
-pub use shard::{Shard, ShardSpec, thread_cpu_time, wake_precisely};
+pub use shard::{Shard, ShardSpec, process_cpu_time, thread_cpu_time, wake_precisely};
 pub use slab::ConnId;
 
 /// Bytes of a memory page.

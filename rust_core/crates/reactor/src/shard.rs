@@ -25,6 +25,13 @@ pub fn wake_precisely() -> io::Result<()> {
     Ok(())
 }
 
+/// Processor time that all threads of this process have used.
+#[must_use]
+pub fn process_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
 /// Processor time that the calling thread has used.
 #[must_use]
 pub fn thread_cpu_time() -> Duration {

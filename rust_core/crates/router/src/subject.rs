@@ -81,6 +81,26 @@ pub fn tokens(subject: &[u8]) -> impl Iterator<Item = &[u8]> {
     subject.split(|&byte| byte == SEPARATOR)
 }
 
+/// Whether a subscription to `pattern` gets what is published to `subject`.
+#[must_use]
+pub fn matches(pattern: &[u8], subject: &[u8]) -> bool {
+    let mut published = tokens(subject);
+    let mut subscribed = tokens(pattern).peekable();
+    while let Some(token) = subscribed.next() {
+        let Some(one) = published.next() else {
+            return false;
+        };
+        if token == TAIL && subscribed.peek().is_none() {
+            break;
+        }
+        if token != STAR && token != one {
+            return false;
+        }
+    }
+    let is_tail = pattern == TAIL || pattern.ends_with(b".>");
+    (is_tail || published.next().is_none()) && !has_empty_token(subject)
+}
+
 /// Whether `subject` has an empty token; such a subject matches no subscription.
 pub(crate) fn has_empty_token(subject: &[u8]) -> bool {
     // No early exit, so that the compiler vectorises the scan.
@@ -129,6 +149,33 @@ fn is_forbidden(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn patterns_match_as_the_oracle_says() {
+        let tokens = ["a", "b", "*", ">", "a>", ""];
+        let mut subjects: Vec<String> = tokens.map(str::to_owned).to_vec();
+        for _ in 0..2 {
+            let longer: Vec<_> = subjects
+                .iter()
+                .flat_map(|start| tokens.map(|token| format!("{start}.{token}")))
+                .collect();
+            subjects.extend(longer);
+        }
+        subjects.dedup();
+        let is_valid = |pattern: &&String| validate_subscription(pattern.as_bytes()).is_ok();
+        for pattern in subjects.iter().filter(is_valid) {
+            let mut oracle = crate::naive::Naive::default();
+            oracle.subscribe(pattern.as_bytes(), None, ());
+            for subject in &subjects {
+                let wanted = !oracle
+                    .matches(subject.as_bytes(), |()| true)
+                    .plain
+                    .is_empty();
+                let found = matches(pattern.as_bytes(), subject.as_bytes());
+                assert_eq!(found, wanted, "{pattern:?} {subject:?}");
+            }
+        }
+    }
 
     #[test]
     fn subscriptions_are_classified() {

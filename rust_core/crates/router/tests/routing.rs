@@ -174,7 +174,10 @@ fn partitions_share_the_load() {
     router.check_invariants();
     let extent = router.extent();
     assert_eq!((extent.subscriptions, extent.subjects), (15_001, 15_001));
-    assert!((40 * 15_001..200 * 15_001).contains(&extent.bytes), "{extent:?}");
+    assert!(
+        (40 * 15_001..200 * 15_001).contains(&extent.bytes),
+        "{extent:?}"
+    );
     for n in 0..5_000 {
         assert_eq!(plain(&router, format!("/c/{n}").as_bytes()), [n]);
         assert_eq!(

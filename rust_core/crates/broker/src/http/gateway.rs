@@ -146,11 +146,7 @@ impl Shard {
             }
             Action::Byte => self.respond(io, id, call, &Answer::text("a")),
             Action::OpenApi => self.respond(io, id, call, &answer::OPENAPI),
-            Action::Health => self.respond(io, id, call, &Answer::json(r#"{"status":"ok"}"#)),
-            Action::Varz => {
-                let varz = self.varz(io).to_string();
-                self.respond(io, id, call, &Answer::json(&varz))
-            }
+            Action::Monitor(page) => self.show(io, id, http, call, page),
             Action::Options(allow) => self.respond(io, id, call, &Answer::options(allow)),
             Action::Fail {
                 status,
@@ -274,7 +270,7 @@ impl Shard {
     }
 
     /// The next request of the connection may be carried out, or it ends.
-    fn end_exchange(&mut self, io: &mut Io, id: ConnId, keep_alive: bool) {
+    pub(super) fn end_exchange(&mut self, io: &mut Io, id: ConnId, keep_alive: bool) {
         if !keep_alive {
             self.end(io, id, Reason::HttpAnswered, None);
         } else if let Some(conn) = io.conn(id)
@@ -388,8 +384,11 @@ impl Shard {
         if conn.output.tail_is_full() {
             conn.output.seal();
         }
+        // The monitor's pages may be longer than a client's share: only what is not read counts.
+        let before = conn.output.len();
         answer::encode_answer(conn.output.tail(), answer, envelope);
-        let pending = conn.output.len();
+        let is_client = conn.session.is_client;
+        let pending = if is_client { conn.output.len() } else { before };
         io.spend(answer.body.len());
         if call.keep_alive {
             return self.is_read(io, id, pending);

@@ -10,6 +10,7 @@ mod cors;
 pub(crate) mod events;
 mod gateway;
 pub(crate) mod inbox;
+mod pages;
 mod route;
 
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ pub(crate) use answer::Date;
 pub(crate) use route::Call;
 
 use gateway::Waiting;
+use pages::Asking;
 
 /// An HTTP connection that has not become WebSocket.
 pub(crate) struct Http {
@@ -56,6 +58,8 @@ enum State {
     Body(Box<Incoming>),
     /// A reply to be given as the answer.
     Reply(Waiting),
+    /// What the shards say to the monitor's question.
+    Survey(Asking),
     /// Nothing: it is sent events.
     Events,
 }
@@ -93,6 +97,11 @@ impl Http {
         matches!(self.state, State::New | State::Idle)
     }
 
+    /// Whether a request is under way whose answer comes from elsewhere.
+    fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Reply(_) | State::Survey(_))
+    }
+
     fn enter(&mut self, state: State, now: Instant) {
         self.state = state;
         self.since = now;
@@ -118,7 +127,7 @@ impl Shard {
         self.is_stalled = false;
         let mut is_put_off = false;
         loop {
-            if rest.is_empty() || matches!(http.state, State::Reply(_)) {
+            if rest.is_empty() || http.is_waiting() {
                 break;
             }
             if self.is_stalled || io.is_spent() {
@@ -142,7 +151,7 @@ impl Shard {
                 }
                 State::Body(_) => self.receive_body(io, id, &mut http, &mut rest),
                 // A client that listens to events has nothing more to say here.
-                State::Reply(_) | State::Events => {
+                State::Reply(_) | State::Survey(_) | State::Events => {
                     rest = &[];
                     Step::Next
                 }
@@ -164,8 +173,7 @@ impl Shard {
         if is_put_off {
             self.deferred.push_back(id);
         }
-        let is_held_up =
-            is_put_off || (matches!(http.state, State::Reply(_)) && !http.buffer.is_empty());
+        let is_held_up = is_put_off || (http.is_waiting() && !http.buffer.is_empty());
         io.set_reading(id, !is_held_up && !self.is_stalled);
         Some(Transport::Http(http))
     }
@@ -395,7 +403,7 @@ impl Shard {
         let patience = match http.state {
             State::New | State::Head | State::Body(_) => limits.handshake_timeout,
             State::Idle => limits.http_idle_timeout,
-            State::Reply(_) => Duration::MAX,
+            State::Reply(_) | State::Survey(_) => Duration::MAX,
             State::Events => return,
         };
         let left = patience.saturating_sub(now.saturating_duration_since(http.since));

@@ -10,6 +10,7 @@ use super::cors::{self, Origin};
 use super::events::EventFormat;
 use super::gateway;
 use crate::config::GatewayLimits;
+use crate::monitor::{MISSING, Page};
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,9 +27,7 @@ pub(super) enum Action {
     /// Send events.
     Subscribe(EventFormat),
     /// A page of the monitor.
-    Health,
-    /// The monitor's counters.
-    Varz,
+    Monitor(Page),
     /// Says what may be asked of the path; to other origins only where that is allowed.
     Options(&'static str),
     /// Nothing of ours: WebSocket, or refused as such.
@@ -197,17 +196,22 @@ impl Call {
     /// A request to the monitor's listener.
     pub(super) fn route_monitor(&mut self, head: &RequestHead<'_>) {
         self.begin(head);
-        match (head.method, head.path()) {
-            ("GET" | "HEAD", "/healthz") => self.action = Action::Health,
-            ("GET" | "HEAD", "/varz") => self.action = Action::Varz,
-            ("GET" | "HEAD", _) => self.fail(404, "no such page; there are /healthz and /varz"),
-            _ => {
-                self.action = Action::Fail {
-                    status: 405,
-                    detail: "only GET and HEAD here".into(),
-                    allow: Some("GET, HEAD"),
-                }
-            }
+        if !matches!(head.method, "GET" | "HEAD") {
+            self.action = Action::Fail {
+                status: 405,
+                detail: "only GET and HEAD here".into(),
+                allow: Some("GET, HEAD"),
+            };
+            return;
+        }
+        let accept = || {
+            let values = head.headers.values("Accept").map(String::from_utf8_lossy);
+            values.collect::<Vec<_>>().join(",")
+        };
+        match Page::route(head.path(), head.query(), accept) {
+            Some(Ok(page)) => self.action = Action::Monitor(page),
+            Some(Err(detail)) => self.fail(400, detail),
+            None => self.fail(404, MISSING),
         }
     }
 

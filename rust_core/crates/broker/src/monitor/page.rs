@@ -1,0 +1,159 @@
+//! What there is to be asked of the monitor.
+
+use std::sync::Arc;
+
+use super::exposition::Format;
+use super::history::RESOLUTIONS;
+use super::query::Parameters;
+use super::survey::Question;
+use super::{connz, subsz};
+
+/// One of the monitor's pages, with what its parameters say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Page {
+    /// For people.
+    Console,
+    Varz,
+    /// Whether the process works.
+    Health,
+    /// Whether clients should come.
+    Ready,
+    History {
+        resolution: u32,
+        since: Option<u64>,
+    },
+    Metrics(Format),
+    /// What the shards have to be asked for.
+    Survey(Arc<Question>),
+}
+
+/// Says what there is.
+pub(crate) const MISSING: &str = "no such page; there are /, /connz, /healthz, /history, /metrics, \
+    /readyz, /subjects, /subsz and /varz";
+/// The most subjects of `/subjects`.
+const MAX_SUBJECTS: u64 = 64;
+
+impl Page {
+    /// The page of this path; `None` where there is none. `accept` gives the `Accept` fields' values.
+    ///
+    /// # Errors
+    /// A sentence about the parameter that is wrong.
+    pub(crate) fn route(
+        path: &str,
+        query: Option<&str>,
+        accept: impl FnOnce() -> String,
+    ) -> Option<Result<Self, String>> {
+        let plain = |page| Parameters::new(query, &[]).map(|_| page);
+        let survey = |question| Self::Survey(Arc::new(question));
+        Some(match path {
+            // What its own address says is for the page itself.
+            "/" => Ok(Self::Console),
+            "/varz" => plain(Self::Varz),
+            "/healthz" => plain(Self::Health),
+            "/readyz" => plain(Self::Ready),
+            "/metrics" => plain(Self::Metrics(Format::negotiate(&accept()))),
+            "/history" => Parameters::new(query, &["resolution", "since"])
+                .and_then(|parameters| Self::history(&parameters)),
+            "/connz" => Parameters::new(query, connz::Query::NAMES)
+                .and_then(|parameters| connz::Query::parse(&parameters))
+                .map(|query| survey(Question::Connz(query))),
+            "/subsz" => Parameters::new(query, subsz::Query::NAMES)
+                .and_then(|parameters| subsz::Query::parse(&parameters))
+                .map(|query| survey(Question::Subsz(query))),
+            "/subjects" => Parameters::new(query, &["limit"])
+                .and_then(|parameters| parameters.limit(MAX_SUBJECTS))
+                .map(|limit| survey(Question::Subjects { limit })),
+            _ => return None,
+        })
+    }
+
+    fn history(parameters: &Parameters<'_>) -> Result<Self, String> {
+        let names = RESOLUTIONS.map(|resolution| resolution.to_string());
+        let words: Vec<_> = names.iter().map(String::as_str).zip(RESOLUTIONS).collect();
+        Ok(Self::History {
+            resolution: parameters
+                .choice("resolution", &words)?
+                .unwrap_or(RESOLUTIONS[0]),
+            since: parameters.number("since", 0..=u64::MAX)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(target: &str) -> Option<Result<Page, String>> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        Page::route(path, query, || "application/openmetrics-text".into())
+    }
+
+    #[test]
+    fn pages() {
+        for (target, page) in [
+            ("/?theme=dark", Page::Console),
+            ("/varz", Page::Varz),
+            ("/healthz?", Page::Health),
+            ("/readyz", Page::Ready),
+            ("/metrics", Page::Metrics(Format::OpenMetrics)),
+            (
+                "/history",
+                Page::History {
+                    resolution: 1,
+                    since: None,
+                },
+            ),
+            (
+                "/history?since=5&resolution=60",
+                Page::History {
+                    resolution: 60,
+                    since: Some(5),
+                },
+            ),
+            (
+                "/subjects",
+                Page::Survey(Arc::new(Question::Subjects { limit: 64 })),
+            ),
+            (
+                "/subjects?limit=1",
+                Page::Survey(Arc::new(Question::Subjects { limit: 1 })),
+            ),
+        ] {
+            assert_eq!(route(target), Some(Ok(page)), "{target}");
+        }
+        for target in ["/connz?limit=1", "/subsz?subs=1"] {
+            assert!(
+                matches!(route(target), Some(Ok(Page::Survey(_)))),
+                "{target}"
+            );
+        }
+        for target in ["/x", "", "/connz/", "/Varz", "/varz/x"] {
+            assert_eq!(route(target), None, "{target}");
+        }
+    }
+
+    #[test]
+    fn wrong_parameters() {
+        for target in [
+            "/varz?x=1",
+            "/healthz?js-enabled=1",
+            "/metrics?name=x",
+            "/history?resolution=2",
+            "/history?since=now",
+            "/subjects?limit=65",
+            "/connz?limit=0",
+            "/subsz?test=*",
+        ] {
+            assert!(matches!(route(target), Some(Err(_))), "{target}");
+        }
+        assert_eq!(
+            route("/history?resolution=5"),
+            Some(Err(
+                "resolution must be one of 1, 10, 60, and is \"5\"".into()
+            ))
+        );
+    }
+}

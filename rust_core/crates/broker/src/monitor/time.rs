@@ -1,0 +1,140 @@
+//! Points and lengths of time as nats-server's monitor writes them.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const MINUTE: u64 = 60;
+const HOUR: u64 = 60 * MINUTE;
+const DAY: u64 = 24 * HOUR;
+const YEAR: u64 = 365 * DAY;
+
+/// A length of time in whole seconds, like `1d2h3m4s`; years of 365 days.
+pub(crate) fn uptime(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let parts = [
+        (seconds / YEAR, 'y', YEAR),
+        (seconds % YEAR / DAY, 'd', DAY),
+        (seconds % DAY / HOUR, 'h', HOUR),
+        (seconds % HOUR / MINUTE, 'm', MINUTE),
+        (seconds % MINUTE, 's', 1),
+    ];
+    let shown = parts
+        .iter()
+        .filter(|(_, _, unit)| seconds >= *unit || *unit == 1);
+    shown
+        .map(|(count, letter, _)| format!("{count}{letter}"))
+        .collect()
+}
+
+/// Tells what the seconds since the broker's start are by the calendar.
+pub(crate) struct Clock {
+    pub(crate) now: SystemTime,
+    /// Now, as time since the start.
+    elapsed: Duration,
+}
+
+impl Clock {
+    /// The clock of a broker that started so long ago.
+    pub(crate) fn new(elapsed: Duration) -> Self {
+        Self {
+            now: SystemTime::now(),
+            elapsed,
+        }
+    }
+
+    /// The time so many seconds after the start.
+    pub(crate) fn at(&self, second: u32) -> SystemTime {
+        let start = self.now.checked_sub(self.elapsed).unwrap_or(UNIX_EPOCH);
+        start + Duration::from_secs(second.into())
+    }
+
+    /// Whole seconds that have passed since then.
+    pub(crate) fn since(&self, second: u32) -> Duration {
+        let passed = self.elapsed.as_secs().saturating_sub(second.into());
+        Duration::from_secs(passed)
+    }
+}
+
+/// Seconds of Unix time.
+pub(crate) fn unix(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// UTC with microseconds, in the form of RFC 3339.
+pub(crate) fn rfc3339(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, seconds) = (since.as_secs() / DAY, since.as_secs() % DAY);
+    let (year, month, day) = civil(days);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:06}Z",
+        seconds / HOUR,
+        seconds % HOUR / MINUTE,
+        seconds % MINUTE,
+        since.subsec_micros(),
+    )
+}
+
+/// Year, month and day of the Gregorian calendar, so many days after 1970-01-01. Years are counted from
+/// March, in eras of 400 years, so that the leap day comes last.
+fn civil(days: u64) -> (u64, u64, u64) {
+    // From 0000-03-01.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Months from March on have 153 days in every five.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let year = era * 400 + year + u64::from(month >= 10);
+    (year, if month < 10 { month + 3 } else { month - 9 }, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths() {
+        for (seconds, want) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m0s"),
+            (3600, "1h0m0s"),
+            (93_784, "1d2h3m4s"),
+            (400 * DAY, "1y35d0h0m0s"),
+        ] {
+            assert_eq!(uptime(Duration::from_secs(seconds)), want);
+        }
+    }
+
+    #[test]
+    fn points() {
+        for (seconds, want) in [
+            (0, "1970-01-01T00:00:00.000250Z"),
+            (951_782_400, "2000-02-29T00:00:00.000250Z"),
+            (4_107_542_399, "2100-02-28T23:59:59.000250Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000250Z"),
+            (1_790_000_000, "2026-09-21T14:13:20.000250Z"),
+        ] {
+            let time = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(250);
+            assert_eq!(rfc3339(time), want);
+            assert_eq!(unix(time), seconds);
+        }
+    }
+
+    #[test]
+    fn every_day_follows_the_one_before() {
+        let mut before = civil(0);
+        assert_eq!(before, (1970, 1, 1));
+        for days in 1..200_000 {
+            let (year, month, day) = civil(days);
+            let is_next = (year, month, day) == (before.0, before.1, before.2 + 1)
+                || (day == 1 && (year, month) == (before.0, before.1 + 1) && before.2 >= 28)
+                || (month, day) == (1, 1)
+                    && year == before.0 + 1
+                    && (before.1, before.2) == (12, 31);
+            assert!(is_next, "{before:?} {year}-{month}-{day}");
+            before = (year, month, day);
+        }
+    }
+}
