@@ -86,7 +86,8 @@ class Chart {
     this.plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.#entries();
     if (!times.length) {
-      this.plot.replaceChildren(svg("text", { x: width / 2, y: HEIGHT / 2, class: "middle" }, "No data yet"));
+      const text = `No point yet: there is one every ${step} s`;
+      this.plot.replaceChildren(svg("text", { x: width / 2, y: HEIGHT / 2, class: "middle" }, text));
       return;
     }
     const piled = this.stacked ? pile(series) : [];
