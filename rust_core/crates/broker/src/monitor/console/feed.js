@@ -99,7 +99,9 @@ class Feed extends EventTarget {
   /** Another resolution, from its beginning. */
   choose(step) {
     this.history = new History(step);
-    this.resume();
+    clearTimeout(this.#timer);
+    // Whoever chooses looks, even where the numbers are to stand still.
+    if (!this.#busy) this.#poll();
   }
 
   freeze(frozen) {
@@ -162,7 +164,7 @@ class Feed extends EventTarget {
       connz("pending", 64), connz("msgs_to", 256), connz("msgs_from", 256), ask("/subjects?limit=32"),
     ]);
     const busy = new Map([...to.connections, ...from.connections].map((connection) => [connection.cid, connection]));
-    this.#tell("lists", { slow, busy: { now: to.now, connections: [...busy.values()] }, subjects });
+    this.#tell("lists", { slow, busy: { ...to, connections: [...busy.values()] }, subjects });
   }
 
   #tell(type, detail = null) {

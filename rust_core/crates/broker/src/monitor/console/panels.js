@@ -69,13 +69,13 @@ function connectionTable(title, empty, sort, open) {
       { name: "Name", value: (row) => row.name || `${row.ip}:${row.port}`, open },
       { name: "Transport", value: field("type") },
       { name: "Pending", value: field("pending_bytes"), unit: UNITS.bytes },
-      { name: "Sent to it", value: field("out_rate"), unit: UNITS.rate },
-      { name: "Sent by it", value: field("in_rate"), unit: UNITS.rate },
-      { name: "Bytes to it", value: field("out_byte_rate"), unit: UNITS.byteRate },
-      { name: "Bytes by it", value: field("in_byte_rate"), unit: UNITS.byteRate },
+      { name: "Messages", value: field("rate"), unit: UNITS.rate },
+      { name: "To it", value: field("out_rate"), unit: UNITS.rate },
+      { name: "By it", value: field("in_rate"), unit: UNITS.rate },
+      { name: "Bytes", value: field("byte_rate"), unit: UNITS.byteRate },
       { name: "Subs", value: field("subscriptions"), unit: UNITS.exact },
       { name: "Shard", value: field("shard"), unit: UNITS.exact },
-      { name: "Idle", value: field("idle") },
+      { name: "Idle", value: field("idle"), order: (row) => -Date.parse(row.last_activity) },
     ],
   });
 }
@@ -84,21 +84,26 @@ function connectionTable(title, empty, sort, open) {
 class ConnectionRates {
   #before = new Map();
   #at = NaN;
+  #server = null;
 
-  rate({ now, connections }) {
+  rate({ server_id: server, now, connections }) {
+    // A broker that was restarted gives the same ids to others.
+    if (server !== this.#server) this.#before = new Map();
     const at = Date.parse(now) / 1000;
     const seconds = at - this.#at;
     const rates = connections.map((row) => {
-      // A broker that was restarted gives the same ids to others.
       const before = this.#before.get(row.cid);
-      const same = before?.start === row.start && seconds > 0;
-      const rate = (name) => (same ? (row[name] - before[name]) / seconds : null);
+      const rate = (...names) => {
+        const grown = names.reduce((total, name) => total + row[name] - (before?.[name] ?? NaN), 0);
+        return grown >= 0 && seconds > 0 ? grown / seconds : null;
+      };
       return {
         ...row, in_rate: rate("in_msgs"), out_rate: rate("out_msgs"),
-        in_byte_rate: rate("in_bytes"), out_byte_rate: rate("out_bytes"),
+        rate: rate("in_msgs", "out_msgs"), byte_rate: rate("in_bytes", "out_bytes"),
       };
     });
-    [this.#before, this.#at] = [new Map(connections.map((row) => [row.cid, row])), at];
+    this.#before = new Map(connections.map((row) => [row.cid, row]));
+    [this.#at, this.#server] = [at, server];
     return rates;
   }
 }

@@ -16,8 +16,9 @@ class Table {
   #shown = new Map();
 
   /**
-   * `columns`: {name, value: row => number or text, unit: one of UNITS for a number, share: draws a number 0..1
-   * as a bar, open: what a button in the cell does with the row}. `key`: row => what tells it from others.
+   * `columns`: {name, value: row => number or text, unit: one of UNITS for a number, order: what to sort by if not the
+   * value, share: row => 0..1, drawn as a bar, open: what a button in the cell does with the row}.
+   * `key`: row => what tells it from others.
    * `sort`: index of the column sorted by at first. `most`: rows shown. `empty`: said when there are none.
    */
   constructor({ title, columns, key, sort = 0, descending = true, most = Infinity, empty = "None." }) {
@@ -61,8 +62,8 @@ class Table {
   }
 
   #draw() {
-    const { value } = this.columns[this.sort];
-    const rows = this.#rows.toSorted((a, b) => compare(value(a), value(b), this.descending)).slice(0, this.most);
+    const { value, order = value } = this.columns[this.sort];
+    const rows = this.#rows.toSorted((a, b) => compare(order(a), order(b), this.descending)).slice(0, this.most);
     const focused = document.activeElement;
     const shown = new Map();
     for (const row of rows) {
