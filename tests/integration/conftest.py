@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 
+from tests.integration.browser import chromium
 from tests.wire import TRANSPORTS
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from tests.servers import Server
+
+
+@pytest.fixture(scope="session")
+def browser() -> str:
+    """The path of Chromium."""
+    return chromium.executable()
 
 
 @pytest.fixture(params=TRANSPORTS)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import signal
-import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 
-from tests.conftest import skip
+from tests.integration.browser import chromium
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,12 +23,6 @@ if TYPE_CHECKING:
     from tests.servers import Broker
 
 PAGE = Path(__file__).with_name("browser") / "page.html"
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-#: Nothing leaves the machine, and nothing of the browser's own gets in between.
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic",
-    "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 TIMEOUT_S = 60.0
 
 
@@ -84,34 +74,14 @@ def page() -> Iterator[PageServer]:
         thread.join()
 
 
-@pytest.fixture(scope="module")
-def browser() -> str:
-    executable = next(filter(None, map(shutil.which, NAMES)), None)
-    if executable is None:
-        skip("no browser: install Chromium (Debian: apt-get install chromium)")
-    return executable
-
-
 def visit(browser: str, page: PageServer, broker: Broker, profile: Path) -> dict[str, Any]:
     """Have the browser open the page; what the page reports."""
     gateway = f"http://{broker.http[0]}:{broker.http[1]}"
-    log = profile.with_suffix(".log")
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [browser, *FLAGS, f"--user-data-dir={profile}", f"{page.origin}/?gateway={gateway}"],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            # It starts processes of its own, which are ended with it.
-            start_new_session=True,
-        )
-    try:
-        return page.results.get(timeout=TIMEOUT_S)
-    except Empty:
-        pytest.fail(f"the page reported nothing: {log.read_text(errors='replace')[-3000:]}")
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    with chromium.running(browser, profile, f"{page.origin}/?gateway={gateway}") as log:
+        try:
+            return page.results.get(timeout=TIMEOUT_S)
+        except Empty:
+            pytest.fail(f"the page reported nothing: {log.read_text(errors='replace')[-3000:]}")
 
 
 async def visit_with_service(browser: str, page: PageServer, broker: Broker, profile: Path) -> dict[str, Any]:

@@ -34,7 +34,11 @@ impl ClientInfo {
 }
 
 fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_TEXT)]
+    let mut end = text.len().min(MAX_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// Those of one shard's clients. A million clients of one program share one of them.

@@ -4,7 +4,18 @@ use std::hash::{BuildHasher, RandomState};
 
 const HTML: &str = include_str!("console/index.html");
 const STYLE: &str = include_str!("console/console.css");
-const SCRIPT: &str = include_str!("console/console.js");
+/// One module: each part knows those before it.
+const SCRIPT: &str = concat!(
+    include_str!("console/elements.js"),
+    include_str!("console/format.js"),
+    include_str!("console/chart.js"),
+    include_str!("console/table.js"),
+    include_str!("console/feed.js"),
+    include_str!("console/overview.js"),
+    include_str!("console/panels.js"),
+    include_str!("console/connection.js"),
+    include_str!("console/console.js"),
+);
 
 /// The page and the content security policy under which its own style and script may run, and nothing
 /// else. Both have a number that nobody can know before.

@@ -1,0 +1,1 @@
+"""Chromium, and the page that it is given."""
