@@ -45,10 +45,13 @@ struct Load {
     percent: f64,
 }
 
+/// The shortest time, in nanoseconds, over which a share of processor time is worked out.
+const SHORTEST: u64 = 100_000_000;
+
 impl Load {
     fn update(&mut self, cpu: u64, at: u64) {
-        // A shard that has not measured since is as busy as it was.
-        if at > self.at {
+        // A shard that has not measured since is as busy as it was, and a moment says nothing.
+        if at > self.at + SHORTEST {
             let used = cpu.saturating_sub(self.cpu) as f64;
             self.percent = 100.0 * used / (at - self.at) as f64;
             (self.cpu, self.at) = (cpu, at);
