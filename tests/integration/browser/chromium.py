@@ -85,9 +85,10 @@ class Tab:
             return result
 
     def open(self, url: str) -> None:
-        """Go to a page."""
+        """Go to a page, and wait until it and its scripts are there."""
         answer = self.call("Page.navigate", url=url)
         assert "errorText" not in answer, answer
+        self.wait("document.readyState === 'complete'")
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression in the page, awaited where it is a promise."""

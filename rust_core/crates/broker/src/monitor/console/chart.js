@@ -88,6 +88,7 @@ class Chart {
     if (!times.length) {
       const text = `No point yet: there is one every ${step} s`;
       this.plot.replaceChildren(svg("text", { x: width / 2, y: HEIGHT / 2, class: "middle" }, text));
+      for (const name of ["valuemin", "valuemax", "valuenow", "valuetext"]) this.plot.removeAttribute(`aria-${name}`);
       return;
     }
     const piled = this.stacked ? pile(series) : [];
@@ -99,7 +100,7 @@ class Chart {
       for (let i = from; i <= to; i += 1) points.push(`${x(i)},${this.#y(values[i]).toFixed(1)}`);
       return points;
     };
-    const shapes = this.#tops.flatMap((tops, index) => {
+    const shapes = this.#tops.map((tops, index) => {
       const ranges = unbroken(times, tops, step);
       const outline = ranges.map(([from, to]) => `M${line(tops, from, to).join("L")}h0`).join("");
       const stroke = svg("path", { class: `line c${index % COLOURS}`, d: outline });
@@ -108,7 +109,8 @@ class Chart {
         `M${line(tops, from, to).join("L")}L${line(piled[index].bottom, from, to).reverse().join("L")}Z`;
       return [svg("path", { class: `area c${index % COLOURS}`, d: ranges.map(area).join("") }), stroke];
     });
-    this.plot.replaceChildren(...axes, ...shapes, this.#pointer);
+    // The lowest comes last, so that what is empty above it does not hide its outline.
+    this.plot.replaceChildren(...axes, ...(this.stacked ? shapes.reverse() : shapes).flat(), this.#pointer);
     this.#mark();
   }
 
@@ -145,7 +147,7 @@ class Chart {
   /** Makes the legend's entries where the series are not those of before. */
   #entries() {
     const names = this.#data.series.map(({ name }) => name).concat(this.stacked ? ["Total"] : []);
-    if (names.join("\n") === this.names) return;
+    if (this.#data.times.length && names.join("\n") === this.names) return;
     this.names = names.join("\n");
     const entry = (name, index) => {
       const colour = index < this.#data.series.length ? `c${index % COLOURS}` : "none";

@@ -44,8 +44,12 @@ const TILES = [
   {
     title: "Memory",
     value: ({ varz }) => UNITS.bytes.text(varz.mem),
-    detail: ({ varz: { memory, connections } }) =>
-      `${UNITS.bytes.text(connections ? memory?.connections / connections : null)} a connection`,
+    detail: ({ varz: { memory, connections } }) => {
+      // What there is before the first connection would be most of the quotient.
+      const many = connections >= 1000;
+      const bytes = UNITS.bytes.text(memory?.connections / (many ? connections : 1));
+      return `${bytes} ${many ? "a connection" : "for connections"}`;
+    },
   },
   {
     title: "Pending",

@@ -67,7 +67,7 @@ function connectionTable(title, empty, sort, open) {
     columns: [
       { name: "Id", value: field("cid"), unit: UNITS.exact, open },
       { name: "Name", value: (row) => row.name || `${row.ip}:${row.port}`, open },
-      { name: "Transport", value: field("type") },
+      { name: "Transport", value: (row) => (row.type === "nats" ? "tcp" : row.type) },
       { name: "Pending", value: field("pending_bytes"), unit: UNITS.bytes },
       { name: "Messages", value: field("rate"), unit: UNITS.rate },
       { name: "To it", value: field("out_rate"), unit: UNITS.rate },

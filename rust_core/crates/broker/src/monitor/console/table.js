@@ -99,7 +99,7 @@ class Table {
       const text = unit ? unit.text(content) : plain(content ?? "");
       setText(cell.lastChild, text || NOTHING);
       if (!unit) cell.title = text;
-      if (share) cell.firstChild.style.inlineSize = `${Math.max(0, Math.min(1, share(row))) * 100}%`;
+      if (share) cell.firstChild.style.inlineSize = `${Math.max(0, Math.min(1, share(row))) * 4}rem`;
     });
     return line;
   }
