@@ -131,6 +131,54 @@ def test_a_history_goes_on_where_it_ended(value: Callable[[str], Any]) -> None:
     assert value(f"[101, 102, 103].map((now) => {fed(first)}.isDue(now))") == [False, False, True]
 
 
+#: Runs a feed against answers of our own, on a clock of our own, for 40 s; when it asked for what.
+WATCH_FEED = """(async (connections) => {
+  const real = [window.fetch, window.setTimeout, performance.now];
+  const asked = [];
+  let [now, next] = [0, null];
+  performance.now = () => now;
+  window.setTimeout = (task, delay) => { next = task; now += delay; };
+  window.fetch = async (path) => {
+    asked.push([now / 1000, path]);
+    const time = 1e9 + now / 1000;
+    const json = { server_id: "x", now: new Date(time * 1000).toISOString(), connections, start: time };
+    if (path.startsWith("/connz")) json.connections = [];
+    else if (path.startsWith("/history")) Object.assign(json, { now: time, columns: { a: [1] } });
+    return { ok: true, json: async () => json };
+  };
+  try {
+    new Feed(10).resume();
+    for (;;) {
+      while (!next) await Promise.resolve();
+      if (now === 40_000) return asked;
+      const task = next;
+      next = null;
+      task();
+    }
+  } finally {
+    [window.fetch, window.setTimeout, performance.now] = real;
+  }
+})"""
+
+
+@pytest.mark.parametrize(
+    ("connections", "lists"),
+    [(100_000, [0, 1, 6, 11, 16, 21, 26, 31, 36]), (100_001, [0, 1, 31])],
+)
+def test_what_is_dear_is_asked_for_less_often(
+    value: Callable[[str], Any], connections: int, lists: list[float]
+) -> None:
+    asked = value(f"{WATCH_FEED}({connections})")
+    assert [at for at, path in asked if path == "/varz"] == list(range(40))
+    assert [at for at, path in asked if path.startswith("/connz?sort=pending")] == lists
+    assert [at for at, path in asked if path.startswith("/subjects")] == lists
+    history = [path for _, path in asked if path.startswith("/history")]
+    assert history == [
+        "/history?resolution=10",
+        *(f"/history?resolution=10&since={10**9 + t}" for t in (0, 10, 20)),
+    ]
+
+
 def test_values_without_an_occasion_are_left_out(value: Callable[[str], Any]) -> None:
     answer = "{start: 1, now: 3, columns: {p99: [0, 5, 6], rate: [0, 2, 0]}}"
     assert value(f"{fed(answer)}.columnWhere('p99', 'rate')") == [None, 5, None]
