@@ -18,7 +18,7 @@ const page = {
   shards: new ShardTable(),
   values: new ValueTable(byId("filter")),
 };
-const rates = { slow: new ConnectionRates(), busy: new ConnectionRates() };
+const rates = new ConnectionRates();
 
 function layOut() {
   byId("overview").append(page.tiles.list);
@@ -41,9 +41,11 @@ feed.addEventListener("history", ({ detail: history }) => {
 });
 
 feed.addEventListener("lists", ({ detail: { slow, busy, subjects } }) => {
-  const pending = slow.connections.filter(({ pending_bytes: bytes }) => bytes > 0);
-  page.slow.show(rates.slow.rate({ ...slow, connections: pending }));
-  page.busy.show(rates.busy.rate(busy), `of ${UNITS.exact.text(slow.total)}`);
+  // Most of the slow ones are among the busy ones, whose earlier counts are known.
+  const all = new Map([...busy.connections, ...slow.connections].map((row) => [row.cid, row]));
+  const rated = rates.rate({ ...slow, connections: [...all.values()] });
+  page.slow.show(rated.filter(({ pending_bytes: bytes }) => bytes > 0));
+  page.busy.show(rated, `of ${UNITS.exact.text(slow.total)}`);
   const sampled = `sampled, one of ${subjects.one_in}, over ${Number(subjects.seconds.toFixed(1))} s`;
   page.subjects.show(subjects.subjects, sampled);
   connectionDialog.refresh();
