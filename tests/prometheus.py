@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import urllib.error
 import urllib.parse
 import urllib.request
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -68,7 +69,8 @@ class Prometheus:
     def __enter__(self) -> Self:
         try:
             found = wait_until(lambda: _ADDRESS.search(self.log.read_text()), 20, "Prometheus to listen")
-            self._url = f"http://127.0.0.1:{found[1]}/api/v1"
+            self._url = f"http://127.0.0.1:{found[1]}"
+            wait_until(self._is_ready, 20, "Prometheus to be ready")
         except BaseException:
             self.__exit__()
             raise
@@ -83,9 +85,16 @@ class Prometheus:
                 self.process.kill()
                 self.process.wait()
 
+    def _is_ready(self) -> bool:
+        try:
+            urllib.request.urlopen(f"{self._url}/-/ready", timeout=10).close()
+        except urllib.error.HTTPError:
+            return False
+        return True
+
     def ask(self, path: str, **query: str) -> Any:
         """The data of an answer of the HTTP API."""
-        url = f"{self._url}/{path}?{urllib.parse.urlencode(query)}"
+        url = f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(query)}"
         with urllib.request.urlopen(url, timeout=10) as response:
             return json.load(response)["data"]
 

@@ -117,7 +117,7 @@ def test_once_text(broker: Broker) -> None:
     with client(broker, "one", "a"), client(broker, "two", "b"):
         lines = once(broker, "--sort", "cid", "--limit", "1", "--interval", "0.1").splitlines()
     assert "watched" in lines[0]
-    assert any(line.startswith("connections  2 of ") for line in lines)
+    assert any(line.startswith("connections 2 of ") for line in lines)
     (title,) = (number for number, line in enumerate(lines) if line == "1 of 2 connections by cid")
     assert lines[title + 1].split()[:2] == ["CID", "NAME"]
     assert lines[title + 2].split()[1] == "one"
