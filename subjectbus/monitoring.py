@@ -224,16 +224,17 @@ class Monitor:
             MonitorError: The listener cannot be reached, or does not answer as a broker's does.
         """
         connection = HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=self._timeout_s)
+        documents: dict[str, Document] = {}
         try:
-            documents = {
-                "varz": self._read(connection, "/varz"),
-                "connz": self._read(connection, "/connz", sort=sort, limit=limit),
-                "subjects": self._read(connection, "/subjects"),
-            }
+            # First what tells another kind of server.
+            documents["varz"] = self._read(connection, "/varz")
+            varz = self._convert("/varz", documents["varz"], Varz)
+            documents["connz"] = self._read(connection, "/connz", sort=sort, limit=limit)
+            documents["subjects"] = self._read(connection, "/subjects")
         finally:
             connection.close()
         return Sample(
-            varz=self._convert("/varz", documents["varz"], Varz),
+            varz=varz,
             connz=self._convert("/connz", documents["connz"], Connz),
             subjects=self._convert("/subjects", documents["subjects"], Subjects),
             sort=sort,

@@ -9,11 +9,11 @@ class Rates(msgspec.Struct, frozen=True):
     """Per second, averaged over `seconds`; `in` what clients sent, `out` what they were sent."""
 
     seconds: float
-    in_msgs: float
-    in_bytes: float
-    out_msgs: float
-    out_bytes: float
-    dropped: float
+    in_msgs_per_s: float
+    in_bytes_per_s: float
+    out_msgs_per_s: float
+    out_bytes_per_s: float
+    dropped_per_s: float
 
 
 class Meter:
@@ -54,11 +54,11 @@ def _rates(base: Sample, sample: Sample, seconds: float) -> Rates:
     before, now = base.varz, sample.varz
     return Rates(
         seconds=seconds,
-        in_msgs=(now.in_msgs - before.in_msgs) / seconds,
-        in_bytes=(now.in_bytes - before.in_bytes) / seconds,
-        out_msgs=(now.out_msgs - before.out_msgs) / seconds,
-        out_bytes=(now.out_bytes - before.out_bytes) / seconds,
-        dropped=(now.dropped - before.dropped) / seconds,
+        in_msgs_per_s=(now.in_msgs - before.in_msgs) / seconds,
+        in_bytes_per_s=(now.in_bytes - before.in_bytes) / seconds,
+        out_msgs_per_s=(now.out_msgs - before.out_msgs) / seconds,
+        out_bytes_per_s=(now.out_bytes - before.out_bytes) / seconds,
+        dropped_per_s=(now.dropped - before.dropped) / seconds,
     )
 
 

@@ -93,12 +93,12 @@ def _header(state: State) -> list[RenderableType]:
         overflow="ellipsis",
     )
     kinds = {kind: transport.connections for kind, transport in varz.transports.items()}
-    flow_in = f"{count(rates.in_msgs)}/s  {size(rates.in_bytes)}/s" if rates else "-"
-    flow_out = f"{count(rates.out_msgs)}/s  {size(rates.out_bytes)}/s" if rates else "-"
-    dropped = f"{count(varz.dropped)}  {count(rates.dropped)}/s" if rates else count(varz.dropped)
+    flow_in = f"{count(rates.in_msgs_per_s)}/s  {size(rates.in_bytes_per_s)}/s" if rates else "-"
+    flow_out = f"{count(rates.out_msgs_per_s)}/s  {size(rates.out_bytes_per_s)}/s" if rates else "-"
+    dropped = f"{count(varz.dropped)}  {count(rates.dropped_per_s)}/s" if rates else count(varz.dropped)
     clients = f"{count(varz.connections)} of {count(varz.max_connections)}"
     slow = Text(count(varz.slow_consumers), "bold red" if varz.slow_consumers else "")
-    lost = Text(dropped, "bold red" if rates and rates.dropped else "")
+    lost = Text(dropped, "bold red" if rates and rates.dropped_per_s else "")
     grid = Table.grid(padding=(0, 1, 0, 0))
     for number in range(6):
         grid.add_column(style="" if number % 2 else "dim", no_wrap=True)
@@ -138,6 +138,9 @@ def _connections(state: State, rows: int, width: int) -> list[RenderableType]:
 
 def _help(width: int) -> Text:
     """The last line."""
-    orders = " ".join(f"{key} {order}" for key, order in KEYS.items())
-    text = f"q quit  space pause  s next order  {orders}"
-    return Text(text.ljust(width), "reverse", no_wrap=True, overflow="ellipsis")
+    keys = {"q": "quit", "space": "pause", "s": "next order", **KEYS}
+    text = Text(style="reverse", no_wrap=True, overflow="ellipsis")
+    for key, meaning in keys.items():
+        text.append(key, "bold").append(f" {meaning}  ")
+    text.pad_right(max(0, width - len(text)))
+    return text

@@ -22,6 +22,8 @@ from tests.wire import Wire, open_wire
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.servers import Server
+
     StartBroker = Callable[..., Broker]
 
 pytestmark = pytest.mark.filterwarnings("ignore:parameter 'timeout' of type:DeprecationWarning")
@@ -105,11 +107,11 @@ async def test_once_json_measures_rates(broker: Broker) -> None:
     load.cancel()
     await publisher.close()
     rates = answer["rates"]
-    messages = rates["in_msgs"] * rates["seconds"]
+    messages = rates["in_msgs_per_s"] * rates["seconds"]
     assert messages == pytest.approx(round(messages), abs=1e-3)
     assert 0 < messages <= published
-    assert rates["in_bytes"] == pytest.approx(100 * rates["in_msgs"])
-    assert rates["out_msgs"] == 0
+    assert rates["in_bytes_per_s"] == pytest.approx(100 * rates["in_msgs_per_s"])
+    assert rates["out_msgs_per_s"] == 0
     assert [row["type"] for row in answer["connections"]] == ["websocket"]
 
 
@@ -272,6 +274,14 @@ def test_not_a_terminal(broker: Broker) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "--once" in done.stderr
+
+
+def test_another_server_is_told_apart(nats_server: Server) -> None:
+    url = "http://{}:{}".format(*nats_server.monitor)
+    command = [subjectbus_command(), "top", url, "--once"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert f"{url}/varz: not what a subjectbus of this version says: " in done.stderr
 
 
 def test_nobody_there_at_the_start(broker: Broker) -> None:

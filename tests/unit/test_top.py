@@ -165,8 +165,8 @@ def test_rates_go_by_the_brokers_clock():
     later["/varz"]["shard"][0]["turns"] = 150
     meter.look(look(later))
     assert meter.rates is not None
-    assert (meter.rates.seconds, meter.rates.in_msgs, meter.rates.out_msgs) == (2.0, 10.0, 0.0)
-    assert (meter.rates.out_bytes, meter.rates.dropped) == (500.0, 4.0)
+    assert (meter.rates.seconds, meter.rates.in_msgs_per_s, meter.rates.out_msgs_per_s) == (2.0, 10.0, 0.0)
+    assert (meter.rates.out_bytes_per_s, meter.rates.dropped_per_s) == (500.0, 4.0)
     assert (meter.clients, meter.turns) == ({7: (50.0, 0.0)}, {0: 25.0})
     soon = meter.rates
     meter.look(look(documents(uptime_s=3725.5, in_msgs=1_000_000)))
