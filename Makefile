@@ -11,6 +11,8 @@ FUZZ_SECONDS ?= 10
 BIN := $(CURDIR)/.venv/bin
 CACHE := $(CURDIR)/.cache
 NATS_SERVER := $(CACHE)/go/bin/nats-server
+NATS_TOP := $(CACHE)/go/bin/nats-top
+NATS_TOP_VERSION := v0.6.4
 NATS_JS := $(CACHE)/npm/node_modules/@nats-io/nats-core/package.json
 COUNTER := $(CACHE)/gungraun/bin/gungraun-runner
 INSTALLED := $(CACHE)/installed
@@ -27,7 +29,7 @@ CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(BIN)/python $(NATS_SERVER) $(NATS_JS) ## make the virtual environment, fetch the counterparts of the tests
+setup: $(BIN)/python $(NATS_SERVER) $(NATS_TOP) $(NATS_JS) ## make the virtual environment, fetch the counterparts of the tests
 
 build: $(INSTALLED) ## build the extension and install the project with its development tools into .venv
 
@@ -45,6 +47,15 @@ $(NATS_SERVER):
 		echo "installing nats-server"; GOBIN=$(@D) go install github.com/nats-io/nats-server/v2@latest \
 			|| echo "that failed: the tests against nats-server will be skipped"; \
 	else echo "no Go: the tests against nats-server will be skipped"; fi
+
+# In a module that requires this one version: `go install` would ask for the list of all, which not every proxy has.
+$(NATS_TOP):
+	@if command -v go >/dev/null; then \
+		echo "installing nats-top"; dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; cd "$$dir"; \
+		{ go mod init tools && go mod edit -require=github.com/nats-io/nats-top@$(NATS_TOP_VERSION) \
+			&& go build -mod=mod -o $@ github.com/nats-io/nats-top; } >log 2>&1 \
+			|| { cat log; echo "that failed: the test with nats-top will be skipped"; }; \
+	else echo "no Go: the test with nats-top will be skipped"; fi
 
 $(NATS_JS):
 	@if command -v npm >/dev/null; then \

@@ -1,7 +1,8 @@
 """The console script `subjectbus`: its own commands, and those that other packages contribute.
 
 A package contributes a command through the entry-point group `subjectbus.commands`; it is imported only when
-that command is used or the help lists it. Every error a user can make is one line and an exit status.
+that command is used or the help lists it. `top` is among them, so that a broker does not load what draws it.
+Every error a user can make is one line and an exit status.
 """
 
 import os

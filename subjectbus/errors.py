@@ -5,7 +5,8 @@ SubjectbusError             exit status 1
 │   ├── ConfigError         a configuration file, key or value
 │   ├── AddressError        a listener that cannot be opened (a port in use, no permission)
 │   └── LimitError          the system allows less than what was asked for
-└── BrokerError             a running broker failed
+├── BrokerError             a running broker failed
+└── MonitorError            exit status 3: a broker's monitor listener does not answer as it should
 
 The text of each is one line that says what and where; the command line prints it and nothing else.
 """
@@ -37,3 +38,9 @@ class LimitError(UsageError):
 
 class BrokerError(SubjectbusError):
     """A running broker failed."""
+
+
+class MonitorError(SubjectbusError):
+    """A broker's monitor listener cannot be reached or does not answer as it should; it names the URL."""
+
+    exit_status = 3

@@ -78,6 +78,7 @@ def test_help_lists_own_and_contributed_commands(capsys):
     said = capsys.readouterr().out
     assert "serve" in said
     assert "loadtest" in said
+    assert "top " in said
 
 
 def test_no_command_shows_the_help(capsys):

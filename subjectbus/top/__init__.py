@@ -1,0 +1,1 @@
+"""`subjectbus top`: the live console of a running broker, in the terminal."""

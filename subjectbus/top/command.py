@@ -1,0 +1,92 @@
+"""The command `subjectbus top`."""
+
+import json
+import shutil
+import sys
+import time
+
+import click
+from rich.console import Console
+
+from subjectbus.errors import UsageError
+from subjectbus.monitoring import DEFAULT_URL, MOST_CONNECTIONS, SORTS, Endpoint, Monitor, Sample
+from subjectbus.top import view
+from subjectbus.top.live import Top, require_terminal
+from subjectbus.top.rates import Meter, Rates
+from subjectbus.top.view import State
+
+_ONCE_CONNECTIONS = 20
+_PIPE_COLUMNS = 160
+
+
+@click.command()
+@click.argument("url", default=DEFAULT_URL)
+@click.option("--once", is_flag=True, help="Print one look as text and end.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: a JSON object instead.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    metavar="SECONDS",
+    help="Time between two looks, over which rates are measured.  [default: 1]",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="msgs_to",
+    metavar="KEY",
+    help=f"Order of the connections, out of {', '.join(SORTS)}.  [default: msgs_to]",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, MOST_CONNECTIONS),
+    metavar="N",
+    help=f"Connections that are shown.  [default: what fits, {_ONCE_CONNECTIONS} with --once]",
+)
+def top(url: str, *, once: bool, as_json: bool, interval_s: float, sort: str, limit: int | None) -> None:
+    """Show a running broker live: rates, shards, connections, subjects.
+
+    URL is that of its monitor listener, http://127.0.0.1:8222 unless it says otherwise. The last line of the
+    screen names the keys.
+
+    Exit status: 0 ended by q or Ctrl-C, or printed with --once, 2 unusable arguments, 3 the broker did not
+    answer.
+    """
+    if as_json and not once:
+        raise UsageError("--json goes with --once")
+    monitor = Monitor(Endpoint.parse(url))
+    if not once:
+        console = require_terminal()
+        Top(monitor, console, sort=sort, limit=limit, interval_s=interval_s).run()
+        return
+    meter = Meter(least_s=0.0)
+    meter.look(monitor.sample(sort=sort, limit=limit or _ONCE_CONNECTIONS))
+    time.sleep(interval_s)
+    sample = monitor.sample(sort=sort, limit=limit or _ONCE_CONNECTIONS)
+    meter.look(sample)
+    if as_json:
+        click.echo(_json(monitor.endpoint, sample, meter.rates))
+    else:
+        click.echo(_text(State(monitor.endpoint, meter, sample)))
+
+
+def _json(endpoint: Endpoint, sample: Sample, rates: Rates | None) -> str:
+    """One line of ASCII: no character of a client's reaches a terminal unescaped."""
+    answer = {
+        "url": str(endpoint),
+        "rates": None if rates is None else {name: getattr(rates, name) for name in rates.__struct_fields__},
+        "varz": sample.documents["varz"],
+        "connections": sample.documents["connz"]["connections"],
+        "subjects": sample.documents["subjects"]["subjects"],
+    }
+    return json.dumps(answer)
+
+
+def _text(state: State) -> str:
+    """As wide as the terminal, or wide enough for most columns where there is none."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_COLUMNS
+    console = Console(force_terminal=False, color_system=None, width=width, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(view.page(state, width))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())

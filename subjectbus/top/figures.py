@@ -1,0 +1,39 @@
+"""Figures as short text, and text from clients as one harmless line."""
+
+from rich.text import Text
+
+from subjectbus.printable import printable
+
+_SHORT_FROM = 10_000
+_THOUSAND = 1000
+_KIBI = 1024
+
+
+def count(number: float) -> str:
+    """`9,999`, then `10.0k`, `1.23M`, `4.56G`: at most seven characters below a million billions."""
+    if abs(number) < _SHORT_FROM:
+        return f"{number:,.0f}"
+    return _scaled(number, _THOUSAND, ("", "k", "M", "G", "T"))
+
+
+def size(number: float) -> str:
+    """Bytes: `512 B`, `1.23 MiB`."""
+    if abs(number) < _KIBI:
+        return f"{number:,.0f} B"
+    return _scaled(number, _KIBI, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def clean(text: str, style: str = "") -> Text:
+    """Text from elsewhere: neither markup nor control characters take effect, and it stays one line."""
+    return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
+
+
+def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+    """Three significant digits."""
+    value, power = float(number), 0
+    # What would be rounded up to the base belongs to the next unit.
+    while abs(value) >= base - 0.5 and power < len(units) - 1:
+        value /= base
+        power += 1
+    digits = max(0, 3 - len(f"{abs(value):.0f}"))
+    return f"{value:.{digits}f}{units[power]}"

@@ -1,0 +1,257 @@
+"""`subjectbus top` without a broker: URLs, errors, figures, rates, the picture's size."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+import pytest
+from rich.console import Console
+
+from subjectbus import cli
+from subjectbus.errors import MonitorError, UsageError
+from subjectbus.monitoring import SORTS, Endpoint, Monitor, Sample
+from subjectbus.printable import printable
+from subjectbus.top import view
+from subjectbus.top.figures import count, size
+from subjectbus.top.rates import Meter
+from tests.unit.monitor_stand_in import documents, serving
+
+EVIL = "a\x1b[2J\x07\x9b31m\u202e\r\n\x7f\u2028[red]"
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint"),
+    [
+        ("http://127.0.0.1:8222", Endpoint("127.0.0.1", 8222)),
+        ("http://broker", Endpoint("broker", 8222)),
+        ("http://[::1]:9000/", Endpoint("::1", 9000)),
+        ("http://proxy:80/nats/one/", Endpoint("proxy", 80, "/nats/one")),
+    ],
+)
+def test_urls(url, endpoint):
+    assert Endpoint.parse(url) == endpoint
+    assert Endpoint.parse(str(endpoint)) == endpoint
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("127.0.0.1:8222", "scheme"),
+        ("https://broker:8222", "scheme"),
+        ("http://", "host"),
+        ("http://:8222", "host"),
+        ("http://broker:x", "ort"),
+        ("http://broker:99999", "ort"),
+        ("http://broker:0", "port 0"),
+        ("http://[::1", "IPv6"),
+        ("http://me:secret@broker", "user"),
+        ("http://broker?sort=cid", "query"),
+        ("http://broker/a b", "percent-encoded"),
+        ("http://broker/\x1b[2J", "percent-encoded"),
+    ],
+)
+def test_unusable_urls(url, why, capsys):
+    with pytest.raises(UsageError, match=why):
+        Endpoint.parse(url)
+    assert cli.main(["top", url, "--once"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1
+    assert said.err.strip().isprintable()
+
+
+RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+ANSWERS = {
+    "no JSON": (RESPONSE % (9, b"<p>hi</p>"), "the answer is no JSON object"),
+    "no object": (RESPONSE % (2, b"[]"), "the answer is no JSON object"),
+    "cut short": (RESPONSE % (100, b'{"cid": 7'), "the answer is no JSON object"),
+    "not UTF-8": (RESPONSE % (9, b'{"a":"\xff"}'), "the answer is no JSON object"),
+    "another server": ({"server_id": "N1"}, "missing required field `server_name`"),
+    "wrong type": ({**documents()["/varz"], "in_msgs": "many"}, "`$.in_msgs`"),
+    "absent": (None, "status 404 Not Found: no such document"),
+    "problem": (
+        b'HTTP/1.1 400 \r\nContent-Length: 20\r\n\r\n{"detail":"\\u001b!"}',
+        r"status 400: \x1b!",
+    ),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "the answer is no HTTP"),
+    "nothing": (b"", "the connection was closed without an answer"),
+}
+
+
+@pytest.mark.parametrize(("answer", "said"), ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize("flags", [["--once"], ["--once", "--json"]], ids=["text", "json"])
+def test_bad_answers_are_one_line_and_status_3(answer, said, flags, capsys):
+    answers = {**documents(), "/varz": answer}
+    with serving(answers) as url:
+        assert cli.main(["top", url, *flags]) == 3
+        streams = capsys.readouterr()
+        assert streams.out == ""
+        assert streams.err.startswith(f"subjectbus: error: {url}/varz: ")
+        assert said in streams.err
+        assert streams.err.count("\n") == 1
+        assert streams.err.strip().isprintable()
+
+
+def test_nobody_listens(capsys):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        assert cli.main(["top", url, "--once"]) == 3
+    assert capsys.readouterr().err == f"subjectbus: error: {url}/varz: connection refused\n"
+
+
+def test_nobody_answers():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
+        with pytest.raises(MonitorError, match=r"no answer within 0\.05 s"):
+            Monitor(endpoint, timeout_s=0.05).sample(sort="cid", limit=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--json"], "--once"),
+        ([], "--once"),
+        (["--once", "--sort", "size"], "--sort"),
+        (["--once", "--limit", "0"], "--limit"),
+        (["--once", "--limit", "1025"], "--limit"),
+        (["--once", "--interval", "0"], "--interval"),
+    ],
+)
+def test_unusable_arguments(arguments, named, capsys):
+    """Among them: a live view where there is no terminal."""
+    with serving(documents()) as url:
+        assert cli.main(["top", url, *arguments]) == 2
+    assert named in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0"), (9999, "9,999"), (10_000, "10.0k"), (99_950, "100k"), (999_499, "999k"), (999_500, "1.00M"),
+     (1_000_016, "1.00M"), (45_600_000_000, "45.6G"), (0.4, "0")],
+)  # fmt: skip
+def test_counts(number, text):
+    assert count(number) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 B"), (1023, "1,023 B"), (1024, "1.00 KiB"), (1536, "1.50 KiB"), (64 << 20, "64.0 MiB"),
+     ((1 << 20) - 1, "1.00 MiB"), (3 << 50, "3072 TiB")],
+)  # fmt: skip
+def test_sizes(number, text):
+    assert size(number) == text
+
+
+def test_printable():
+    assert printable("Grüße, 世界 \\") == "Grüße, 世界 \\"
+    assert printable(EVIL) == r"a\x1b[2J\x07\x9b31m\u202e\r\n\x7f\u2028[red]"
+    assert printable("\ud800") == r"\ud800"
+
+
+def look(answers=None) -> Sample:
+    with serving(answers or documents()) as url:
+        return Monitor(Endpoint.parse(url)).sample(sort="msgs_to", limit=1)
+
+
+def test_rates_go_by_the_brokers_clock():
+    meter = Meter(least_s=1.0)
+    meter.look(look())
+    assert meter.rates is None
+    later = documents(uptime_s=3725.0, in_msgs=25, out_bytes=1060, conservation={"dropped": {"closed": 8}})
+    later["/connz"]["connections"][0]["out_msgs"] = 106
+    later["/varz"]["shard"][0]["turns"] = 150
+    meter.look(look(later))
+    assert meter.rates is not None
+    assert (meter.rates.seconds, meter.rates.in_msgs_per_s, meter.rates.out_msgs_per_s) == (2.0, 10.0, 0.0)
+    assert (meter.rates.out_bytes_per_s, meter.rates.dropped_per_s) == (500.0, 4.0)
+    assert (meter.clients, meter.turns) == ({7: (50.0, 0.0)}, {0: 25.0})
+    soon = meter.rates
+    meter.look(look(documents(uptime_s=3725.5, in_msgs=1_000_000)))
+    assert meter.rates is soon
+
+
+@pytest.mark.parametrize("again", [{"server_id": "N2", "uptime_s": 9999.0}, {"uptime_s": 1.0}])
+def test_a_broker_that_started_again_has_no_rates_yet(again):
+    meter = Meter(least_s=0.0)
+    for varz in ({}, {"uptime_s": 3724.0}):
+        meter.look(look(documents(**varz)))
+    assert meter.rates is not None
+    meter.look(look(documents(**again, in_msgs=0)))
+    assert meter.rates is None
+    assert meter.clients == {}
+
+
+def evil_documents(shards: int = 1, clients: int = 40):
+    """Everything that others choose is hostile."""
+    answers = documents(server_name=EVIL, version=EVIL, driver=EVIL, uptime=EVIL)
+    for key in ("name", "lang", "version", "type", "ip", "uptime", "idle"):
+        answers["/connz"]["connections"][0][key] = EVIL
+    answers["/connz"]["connections"] *= clients
+    answers["/subjects"]["subjects"][0]["subject"] = EVIL
+    answers["/subjects"]["subjects"] *= 12
+    answers["/varz"]["shard"] *= shards
+    return answers
+
+
+def draw(answers, columns: int, rows: int) -> str:
+    console = Console(force_terminal=True, color_system=None, width=columns, height=rows, markup=False)
+    state = view.State(Endpoint("broker", 1), Meter(0.0), look(answers), [f"no answer: {EVIL}"])
+    with console.capture() as capture:
+        console.print(view.screen(state, columns, rows))
+    return capture.get()
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 160, 300])
+@pytest.mark.parametrize("rows", [9, 19, 20, 24, 60])
+@pytest.mark.parametrize("shards", [1, 64])
+def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(columns, rows, shards):
+    drawn = draw(evil_documents(shards), columns, rows)
+    lines = drawn.splitlines()
+    assert len(lines) == rows
+    assert max(map(len, lines)) <= columns
+    assert drawn.replace("\n", "").isprintable()
+    assert lines[-1].startswith("q quit")
+    if columns >= 80:
+        assert "MSGS_TO" in drawn
+        assert "of 1.00M" in drawn
+
+
+def test_a_narrow_screen_keeps_the_column_of_the_order():
+    answers = documents()
+    with serving(answers) as url:
+        sample = Monitor(Endpoint.parse(url)).sample(sort="idle", limit=1)
+    state = view.State(Endpoint("broker", 1), Meter(0.0), sample)
+    console = Console(width=60, color_system=None, markup=False)
+    with console.capture() as capture:
+        console.print(view.screen(state, 60, 24))
+    assert "IDLE" in capture.get()
+    assert "by idle" in capture.get()
+
+
+@pytest.mark.parametrize("flags", [["--once"], ["--once", "--json"]], ids=["text", "json"])
+def test_once_has_nothing_that_a_terminal_acts_on(flags, capsys):
+    with serving(evil_documents()) as url:
+        assert cli.main(["top", url, "--interval", "0.1", *flags]) == 0
+    said = capsys.readouterr().out
+    assert said.replace("\n", "").isprintable()
+    assert re.search(r"\\(x|u00)1b\[2J", said)
+
+
+def test_once_json_is_one_object(capsys):
+    with serving(documents(uptime="Grüße")) as url:
+        assert cli.main(["top", url, "--once", "--json", "--interval", "0.1"]) == 0
+    said = capsys.readouterr().out
+    answer = json.loads(said)
+    assert said.count("\n") == 1
+    assert answer["url"] == url
+    assert answer["varz"] == documents(uptime="Grüße")["/varz"]
+    assert answer["connections"] == documents()["/connz"]["connections"]
+    assert answer["subjects"] == documents()["/subjects"]["subjects"]
+
+
+def test_every_order_has_a_key():
+    assert sorted(view.KEYS.values()) == sorted(SORTS)
+    assert not {"q", "s", " "} & set(view.KEYS)
