@@ -16,7 +16,14 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from loadtest.comparison import compare, describe_trend, explain_latency, is_closed_loop
+from loadtest.comparison import (
+    compare,
+    describe_agreement,
+    describe_difference,
+    describe_trend,
+    explain_latency,
+    is_closed_loop,
+)
 from loadtest.messages import Progress
 from loadtest.results import Result, Sample
 from loadtest.scenario import BroadcastScenario, Plan, Scenario, TransportsScenario
@@ -150,6 +157,7 @@ class Console:
             self._terminal.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
         for check in result.conservation.checks:
             self._verdict("conservation", f"{check.name}: {check.detail}", holds=check.holds)
+        self._show_agreement(result)
         for outcome in result.thresholds:
             value = "no value" if outcome.value is None else f"{outcome.value:,}"
             self._verdict("threshold", f"{outcome.expr} (is {value})", holds=outcome.holds)
@@ -158,6 +166,18 @@ class Console:
         if result.soak and result.soak.note:
             self._verdict("soak", result.soak.note, holds=False)
         self._terminal.print(f"result folder: {folder}", highlight=False, soft_wrap=True, markup=False)
+
+    def _show_agreement(self, result: Result) -> None:
+        text = describe_agreement(result)
+        if text is None:
+            return
+        if result.agreement:
+            self._verdict("agreement", text, holds=all(row.holds for row in result.agreement))
+        else:
+            self._terminal.print(f"{'agreement':<12} {text}", highlight=False, markup=False, soft_wrap=True)
+        for row in result.agreement:
+            if not row.matches:
+                self._verdict("agreement", describe_difference(row), holds=row.holds)
 
     def _show_transports(self, result: Result) -> None:
         for title, columns, rows in tables(result.transports or []):

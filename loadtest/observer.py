@@ -115,7 +115,7 @@ class Observer:
         observed.closed = self._settle(lambda: last, compare_connections, last.connections)
 
     def settled_counters(self, is_settled: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any] | None:
-        """The counters as soon as they are settled, else the last ones; None when the monitor tells nothing."""
+        """The counters as soon as they are settled, else the last ones; None when the monitor is silent."""
         counters = None
         for reading in self._readings(_OWN_TIMEOUT_S):
             counters = reading.counters
