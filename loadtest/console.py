@@ -171,13 +171,15 @@ class Console:
         text = describe_agreement(result)
         if text is None:
             return
-        if result.agreement:
-            self._verdict("agreement", text, holds=all(row.holds for row in result.agreement))
-        else:
+        if not result.agreement:
             self._terminal.print(f"{'agreement':<12} {text}", highlight=False, markup=False, soft_wrap=True)
+            return
+        holds, is_same = (all(getattr(row, one) for row in result.agreement) for one in ("holds", "matches"))
+        self._verdict("agreement", text, holds=holds, word=None if is_same or not holds else "differs")
         for row in result.agreement:
             if not row.matches:
-                self._verdict("agreement", describe_difference(row), holds=row.holds)
+                word = "differs" if row.holds else None
+                self._verdict("agreement", describe_difference(row), holds=row.holds, word=word)
 
     def _show_transports(self, result: Result) -> None:
         for title, columns, rows in tables(result.transports or []):
@@ -205,9 +207,9 @@ class Console:
         if is_closed_loop(result):
             self._terminal.print(explain_latency(result), highlight=False, markup=False, soft_wrap=True)
 
-    def _verdict(self, kind: str, text: str, *, holds: bool) -> None:
+    def _verdict(self, kind: str, text: str, *, holds: bool, word: str | None = None) -> None:
         style = "green" if holds else "bold red"
-        verdict = "holds" if holds else "FAILS"
+        verdict = word or ("holds" if holds else "FAILS")
         self._terminal.print(
             f"{kind:<12} {verdict}  {text}", style=style, highlight=False, markup=False, soft_wrap=True
         )
