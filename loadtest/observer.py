@@ -19,9 +19,10 @@ from loadtest.target import MonitorAddress
 
 _POLL_S = 0.05
 _OWN_TIMEOUT_S = 5.0
-_TARGET_TIMEOUT_S = 1.0
+_TARGET_TIMEOUT_S = 3.0  # where others go on, it never comes to rest
 _FIRST_TIMEOUT_S = 1.0
 _S_PER_CONNECTION = 50e-6  # until a server has seen that a million connections were closed
+_UNCHANGED_S = 1.0
 _SHORTEST_S = 0.3
 _ADDED = (
     "connections",
@@ -101,10 +102,14 @@ class Observer:
         observed = self._collected.observed
         if observed is None or observed.before is None:
             return
-        # The processes tell twice a second what they have counted, so it may take as long to agree.
-        observed.drained = self._settle(
-            lambda: add_progress([worker.progress for worker in workers]), compare_messages
-        )
+        began_s = time.monotonic()
+
+        def engine() -> tuple[Progress, bool]:
+            reports = [worker.report for worker in workers]
+            is_current = all(report.at_s > began_s for report in reports)
+            return add_progress([report.progress for report in reports]), is_current
+
+        observed.drained = self._settle(engine, compare_messages)
 
     def note_closed(self) -> None:
         """Both counts once the load has closed all of its connections."""
@@ -112,7 +117,7 @@ class Observer:
         if observed is None or observed.drained is None:
             return
         last = observed.drained.engine
-        observed.closed = self._settle(lambda: last, compare_connections, last.connections)
+        observed.closed = self._settle(lambda: (last, True), compare_connections, last.connections)
 
     def settled_counters(self, is_settled: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any] | None:
         """The counters as soon as they are settled, else the last ones; None when the monitor is silent."""
@@ -124,16 +129,26 @@ class Observer:
         return counters
 
     def _settle(
-        self, engine: Callable[[], Progress], compare: _Compare, connections: int = 0
+        self, engine: Callable[[], tuple[Progress, bool]], compare: _Compare, connections: int = 0
     ) -> Moment | None:
-        """Both counts as soon as they agree, else the last ones; None when the monitor tells nothing."""
+        """Both counts as soon as they agree, or have not changed for a while; else the last ones.
+
+        `engine` tells its count, and whether all processes have reported since. None when the monitor
+        tells nothing.
+        """
         observed, moment = self._collected.observed, None
         if observed is None or observed.before is None:
             return None
         timeout_s = _OWN_TIMEOUT_S if self._is_own else _TARGET_TIMEOUT_S
+        before: list[Agreement] | None = None
+        changed_s = 0.0
         for reading in self._readings(timeout_s + connections * _S_PER_CONNECTION):
-            moment = Moment(engine=engine(), counters=reading.counters)
-            if all(row.matches for row in compare(self._collected, observed.before, moment)):
+            ours, is_current = engine()
+            moment = Moment(engine=ours, counters=reading.counters)
+            rows = compare(self._collected, observed.before, moment)
+            if rows != before or not is_current:
+                before, changed_s = rows, reading.at_s
+            if all(row.matches for row in rows) or reading.at_s - changed_s > _UNCHANGED_S:
                 break
         return moment
 
