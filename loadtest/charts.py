@@ -163,6 +163,30 @@ def lines_chart(name: str, title: str, unit: str, minutes: Sequence[float], line
         return _svg(figure, name, title)
 
 
+@dataclass(frozen=True)
+class Curve:
+    """One line of a chart over the seconds of a run: its points, each with its time."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+
+
+def curves_chart(name: str, title: str, unit: str, curves: Sequence[Curve]) -> str:
+    """Up to three curves over the seconds of the run, from zero up; the later ones lie above the others."""
+    with mpl.rc_context(_STYLE):
+        figure, axes = _canvas()
+        styles = ((_SECOND, "-", 3.0), (_FIRST, "--", 1.5), (_THIRD, ":", 1.5))
+        for curve, (colour, dashes, width) in zip(curves, styles, strict=False):
+            times, values = [at for at, _ in curve.points], [value for _, value in curve.points]
+            axes.plot(times, values, dashes, color=colour, label=curve.label, linewidth=width)
+        axes.set_ylim(0, 1.1 * max(axes.get_ylim()[1], 1e-9))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axes.set_xlabel("seconds since the run began")
+        axes.set_ylabel(unit)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        return _svg(figure, name, title)
+
+
 def without_sliver(intervals: Sequence[Interval]) -> Sequence[Interval]:
     """The intervals, a last one too short to have a rate added to the one before it."""
     *earlier, last = intervals

@@ -15,7 +15,7 @@ from loadtest.results import Result
 from loadtest.run import Options, require_limits, run_scenario
 from loadtest.scenario import Plan, TransportsScenario, load_scenario, shipped_scenarios, with_transport
 from loadtest.series import build_comparison, run_transports
-from loadtest.target import parse_target
+from loadtest.target import parse_monitor, parse_target
 from loadtest.thresholds import parse_thresholds
 from subjectbus import UsageError
 
@@ -39,6 +39,11 @@ def loadtest() -> None:
     help="A running server: nats://H:P, ws://H:P/ or http://H:P/. Else an own broker.",
 )
 @click.option(
+    "--monitor-url",
+    metavar="URL",
+    help="Where the target tells its counters, http://H:P: they are set beside the load's.",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Result folder. Else results/SCENARIO-TIME."
 )
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
@@ -52,6 +57,7 @@ def run(
     *,
     overrides: tuple[str, ...],
     target_url: str | None,
+    monitor_url: str | None,
     out: Path | None,
     quiet: bool,
     broker_cpus: str | None,
@@ -60,11 +66,14 @@ def run(
 ) -> int:
     """Run SCENARIO, a shipped one by name or a TOML file.
 
-    Exit status: 0 every threshold, the conservation check and a soak's trends hold, 1 one of them does not,
-    2 unusable arguments, 3 the run itself failed, with what was collected still written.
+    Exit status: 0 every threshold, the conservation check, the agreement with the own broker's counters and a
+    soak's trends hold, 1 one of them does not, 2 unusable arguments, 3 the run itself failed, with what was
+    collected still written.
     """
     if target_url is None and server_pid is not None:
         raise UsageError("--server-pid: the own broker is sampled anyway; it goes with --target")
+    if target_url is None and monitor_url is not None:
+        raise UsageError("--monitor-url: the own broker's is read anyway; it goes with --target")
     if target_url is not None and broker_cpus is not None:
         raise UsageError("--broker-cpus: there is no own broker with --target")
     plan = load_scenario(scenario, overrides)
@@ -72,8 +81,10 @@ def run(
     target = parse_target(target_url) if target_url is not None else None
     if target is not None:
         plan = with_transport(plan, target.transport)
+        monitor_url = monitor_url or plan.monitor
     options = Options(
         target=target,
+        monitor=parse_monitor(monitor_url) if monitor_url else None,
         server_pid=server_pid,
         broker_cpus=parse_cpus(broker_cpus) if broker_cpus is not None else None,
         load_cpus=parse_cpus(load_cpus) if load_cpus is not None else None,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from loadtest import broadcast
+from loadtest import agreement, broadcast
 from loadtest.collected import Collected
 from loadtest.conservation import add_sweeps, before_measuring, conserve
 from loadtest.histogram import Histogram, LoggedInterval
@@ -241,7 +241,9 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         reference=_REFERENCES[type(scenario)],
         environment=collected.environment,
         intervals=intervals,
-        timeline=collected.timeline,
+        timeline=agreement.join(collected.timeline, collected.observed),
+        agreement=agreement.compare(collected),
+        broker_view=agreement.summarise(collected),
         histograms=Histograms(latency=latency[1], service=service[1] if service else None)
         if latency
         else None,

@@ -6,9 +6,38 @@ from datetime import UTC, datetime
 from typing import Any
 
 from loadtest.messages import BroadcasterResult, Progress, ProviderResult, RequestorResult
+from loadtest.monitor import Reading
 from loadtest.results import Load, Sample, Server
 from loadtest.scenario import AnyScenario
 from loadtest.soak import Look
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moment:
+    """What both sides had counted at one time."""
+
+    engine: Progress
+    """All processes as one."""
+    counters: Mapping[str, Any]
+
+
+@dataclass(kw_only=True)
+class Observed:
+    """What the server's monitor told, and what the engine had counted at the same time."""
+
+    monitor: str
+    began_s: float
+    """The run's, by the clock of the readings."""
+    readings: Sequence[Reading] = ()
+    failures: int = 0
+    first_failure: str | None = None
+    slowest_s: float = 0.0
+    before: Mapping[str, Any] | None = None
+    """The counters before the first connection."""
+    drained: Moment | None = None
+    """At the end of the drain, with all connections that are left."""
+    closed: Moment | None = None
+    """After the last of them was closed."""
 
 
 @dataclass(kw_only=True)
@@ -32,6 +61,8 @@ class Collected:
     timeline: list[Sample] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     """Of a soak."""
+    observed: Observed | None = None
+    """None without a monitor."""
 
     @property
     def results(self) -> Sequence[RequestorResult] | Sequence[BroadcasterResult]:

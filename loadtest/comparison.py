@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from loadtest.broker_view import Agreement
 from loadtest.results import Result, Trend
 
 _ABSENT = "-"
@@ -109,6 +110,33 @@ def describe_trend(trend: Trend) -> str:
         f"{trend.name}: {trend.slope_per_hour:+,.4g} per hour (at most {trend.limit:+,.4g}), "
         f"by chance with p = {trend.p_value:.3f}"
     )
+
+
+def describe_difference(row: Agreement) -> str:
+    """A count that engine and broker do not agree in, and why that may be."""
+    text = (
+        f"{row.name}: engine {row.engine:,}, broker {row.broker:,} {row.unit}, difference {row.difference:+,}"
+    )
+    return f"{text} ({row.expected})" if row.expected else text
+
+
+def describe_agreement(result: Result) -> str | None:
+    """In how many counts engine and broker agree, and which these are; None without a monitor."""
+    view, rows = result.broker_view, result.agreement
+    if view is None:
+        return None
+    same = sum(row.matches for row in rows)
+    text = f"engine and broker match in {same} of {len(rows)} counts" if rows else "nothing to compare"
+    shown = {row.name: row.broker for row in rows}
+    if "messages in" in shown and "messages out" in shown:
+        sessions = f"{shown.get('connected sessions', 0):,} sessions, "
+        text += f": {sessions}{shown['messages in']:,} messages in, {shown['messages out']:,} out"
+    if view.note:
+        text += f": {view.note}"
+    if view.failures:
+        asked = view.readings + view.failures
+        text += f"; {view.failures:,} of {asked:,} readings failed, the first: {view.first_failure}"
+    return text
 
 
 def compare(result: Result) -> list[Row]:

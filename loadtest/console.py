@@ -16,7 +16,14 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from loadtest.comparison import compare, describe_trend, explain_latency, is_closed_loop
+from loadtest.comparison import (
+    compare,
+    describe_agreement,
+    describe_difference,
+    describe_trend,
+    explain_latency,
+    is_closed_loop,
+)
 from loadtest.messages import Progress
 from loadtest.results import Result, Sample
 from loadtest.scenario import BroadcastScenario, Plan, Scenario, TransportsScenario
@@ -150,6 +157,7 @@ class Console:
             self._terminal.print(text, style="bold red", highlight=False, markup=False, soft_wrap=True)
         for check in result.conservation.checks:
             self._verdict("conservation", f"{check.name}: {check.detail}", holds=check.holds)
+        self._show_agreement(result)
         for outcome in result.thresholds:
             value = "no value" if outcome.value is None else f"{outcome.value:,}"
             self._verdict("threshold", f"{outcome.expr} (is {value})", holds=outcome.holds)
@@ -158,6 +166,20 @@ class Console:
         if result.soak and result.soak.note:
             self._verdict("soak", result.soak.note, holds=False)
         self._terminal.print(f"result folder: {folder}", highlight=False, soft_wrap=True, markup=False)
+
+    def _show_agreement(self, result: Result) -> None:
+        text = describe_agreement(result)
+        if text is None:
+            return
+        if not result.agreement:
+            self._terminal.print(f"{'agreement':<12} {text}", highlight=False, markup=False, soft_wrap=True)
+            return
+        holds, is_same = (all(getattr(row, one) for row in result.agreement) for one in ("holds", "matches"))
+        self._verdict("agreement", text, holds=holds, word=None if is_same or not holds else "differs")
+        for row in result.agreement:
+            if not row.matches:
+                word = "differs" if row.holds else None
+                self._verdict("agreement", describe_difference(row), holds=row.holds, word=word)
 
     def _show_transports(self, result: Result) -> None:
         for title, columns, rows in tables(result.transports or []):
@@ -185,9 +207,9 @@ class Console:
         if is_closed_loop(result):
             self._terminal.print(explain_latency(result), highlight=False, markup=False, soft_wrap=True)
 
-    def _verdict(self, kind: str, text: str, *, holds: bool) -> None:
+    def _verdict(self, kind: str, text: str, *, holds: bool, word: str | None = None) -> None:
         style = "green" if holds else "bold red"
-        verdict = "holds" if holds else "FAILS"
+        verdict = word or ("holds" if holds else "FAILS")
         self._terminal.print(
             f"{kind:<12} {verdict}  {text}", style=style, highlight=False, markup=False, soft_wrap=True
         )

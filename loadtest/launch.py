@@ -4,7 +4,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Self
 
@@ -156,13 +156,19 @@ class Worker(Child):
     def __init__(
         self, name: str, configure: Configure, cpus: frozenset[int] | None, connections: int = 0
     ) -> None:
-        self.progress = Progress(phase="idle")
+        self.report = Reported(Progress(phase="idle"))
+        """The last one."""
         self.requestor: RequestorResult | None = None
         self.provider: ProviderResult | None = None
         self.broadcaster: BroadcasterResult | None = None
         self._failure: Failed | None = None
         super().__init__(name, [*child.PYTHON, "loadtest.worker"], cpus, connections)
         self.send(configure)
+
+    @property
+    def progress(self) -> Progress:
+        """What it last reported."""
+        return self.report.progress
 
     @property
     def finished(self) -> bool:
@@ -207,8 +213,8 @@ class Worker(Child):
             self._failure = Failed(f"unreadable event: {error}")
             return
         match event:
-            case Reported(progress):
-                self.progress = progress
+            case Reported():
+                self.report = event
             case Finished():
                 self.requestor, self.provider = event.requestor, event.provider
                 self.broadcaster = event.broadcaster
@@ -250,9 +256,16 @@ class Fleet:
         for process in self.children:
             process.require_alive()
 
+    def end_workers(self) -> None:
+        """Ends requestors and providers, whose connections close; RunError when one does not end cleanly."""
+        self._end([process for process in self.children if process is not self.broker])
+
     def end(self) -> None:
         """Ends every child in order; RunError when one does not end cleanly."""
-        for process in self.children:
+        self._end(self.children)
+
+    def _end(self, children: Sequence[Child]) -> None:
+        for process in children:
             if (status := process.end()) != 0:
                 raise RunError(f"{process.name} ended with status {status}{process.last_words()}")
 

@@ -93,6 +93,22 @@ class Progress(Struct, frozen=True, kw_only=True):
     errors: int = 0
     mean_us: float = 0.0
     max_us: float = 0.0
+    opened: int = 0
+    """Connections established, from the beginning on like all that follows."""
+    disconnected: int = 0
+    """Of these, lost after all had been established."""
+    churned: int = 0
+    """Of these, closed on purpose."""
+    answered: int = 0
+    """Of these, ended by the server with the answer to a request over HTTP."""
+    published: int = 0
+    """Messages sent for the server to publish, replies included."""
+    published_bytes: int = 0
+    """Of their payloads."""
+    delivered: int = 0
+    """Messages received; a status, as of a request that nobody answers, is none."""
+    delivered_bytes: int = 0
+    """Of their headers and payloads."""
 
 
 class Moments(Struct, frozen=True, kw_only=True):
@@ -282,6 +298,8 @@ class Reported(Struct, frozen=True, tag="progress", tag_field="event"):
     """A snapshot: at each change of phase and every half second."""
 
     progress: Progress
+    at_s: float = 0.0
+    """When it was taken, by the monotonic clock."""
 
 
 class Finished(Struct, frozen=True, tag="result", tag_field="event"):

@@ -8,10 +8,11 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from loadtest import charts
+from loadtest import charts, view_charts
 from loadtest.comparison import (
     PER_THREAD_NOTE,
     compare,
+    describe_agreement,
     describe_trend,
     explain_latency,
     is_closed_loop,
@@ -92,6 +93,9 @@ def render_report(result: Result) -> str:
         findings=None if runs is None else findings(runs),
         explain_transports=None if runs is None else explain(result),
         throughput_chart=_throughput_chart(result, words),
+        describe_agreement=describe_agreement,
+        # The runs of several transports have a broker each.
+        view_charts=view_charts.draw(result.timeline) if runs is None else [],
     )
 
 

@@ -6,11 +6,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 from msgspec import Struct, structs
 
+from loadtest.broker_view import Agreement, BrokerSample, BrokerView
 from loadtest.errors import ScenarioError
 from loadtest.reference import Reference
 
 SCHEMA = 1
-_FREE_TABLES = ("scenario", "environment", "conservation.dropped", "achieved.statuses")
+_FREE_TABLES = (
+    "scenario",
+    "environment",
+    "conservation.dropped",
+    "achieved.statuses",
+    "broker_view.closed",
+)
 
 
 class Requested(Struct, frozen=True, kw_only=True):
@@ -217,6 +224,15 @@ class Sample(Struct, frozen=True, kw_only=True):
     server_cpu_percent: float | None
     server_rss_bytes: int | None
     load_cpu_percent: float | None
+    published: int = 0
+    """Messages sent for the server to publish, replies included, from the beginning on."""
+    published_per_s: float | None = None
+    """Of the time between two reports of the engine; None without a new one."""
+    delivered: int = 0
+    """Messages received from the server."""
+    delivered_per_s: float | None = None
+    broker: BrokerSample | None = None
+    """The server's own view, read nearest to this look; None without one."""
 
 
 class SoakSample(Struct, frozen=True, kw_only=True):
@@ -364,12 +380,22 @@ class Result(Struct, frozen=True, kw_only=True):
     """Of requests only, where any was answered."""
     transports: list[TransportRun] | None = None
     """Of a comparison of transports only, whose other counts are sums over these runs."""
+    agreement: list[Agreement] = []
+    """From the first connection on; empty where the server's counters are not known."""
+    broker_view: BrokerView | None = None
+    """None without a monitor."""
 
     @property
     def holds(self) -> bool:
-        """Every threshold, the conservation check and, in a soak, every trend hold."""
+        """Every threshold, the conservation check, the agreement and, in a soak, every trend hold."""
         steady = self.soak is None or self.soak.holds
-        return steady and self.conservation.holds and all(outcome.holds for outcome in self.thresholds)
+        agreed = all(row.holds for row in self.agreement)
+        return (
+            steady
+            and agreed
+            and self.conservation.holds
+            and all(outcome.holds for outcome in self.thresholds)
+        )
 
 
 def read_result(folder: Path) -> Result:

@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from msgspec import structs
 
@@ -18,24 +18,22 @@ from loadtest.errors import RunError
 from loadtest.interrupts import Interrupts
 from loadtest.launch import Broker, Fleet, Worker
 from loadtest.messages import (
-    BroadcasterConfig,
     Configure,
     Connect,
     EngineConfig,
     Phase,
     Progress,
     ProviderConfig,
-    RequestorConfig,
     Start,
     Stop,
-    UsersConfig,
 )
 from loadtest.meter import Meter
+from loadtest.observer import Observer, Pace, add_progress
 from loadtest.results import Sample
-from loadtest.sampling import fetch_counters
 from loadtest.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
+from loadtest.shares import share_broadcast, share_requests
 from loadtest.soak import Watch
-from loadtest.target import Target
+from loadtest.target import MonitorAddress, Target, parse_monitor
 from subjectbus import BrokerConfig, LimitError, UsageError, limits, resolve_driver, settings
 
 _POLL_S = 0.02
@@ -44,7 +42,6 @@ _START_DELAY_NS = 200_000_000
 _SPARE_CONNECTIONS = 100
 _SLACK_S = 30.0
 _ACCOUNT_TIMEOUT_S = 5.0
-_LEAST_BYTES = 16  # of a request, where none has any
 _PHASES = get_args(Phase)
 _ADDED = ("connect_failures", "sent", "received", "outstanding", "timed_out", "errors")
 _SAMPLED = (
@@ -73,6 +70,8 @@ class Options:
 
     target: Target | None = None
     """A running server; None starts a broker for the run."""
+    monitor: MonitorAddress | None = None
+    """Where the target tells its counters."""
     server_pid: int | None = None
     """The target's process, when it is on this machine and may be looked at."""
     broker_cpus: frozenset[int] | None = None
@@ -133,6 +132,8 @@ class _Run:
         )
         self._meter = Meter(options.server_pid)
         self._began_s = time.monotonic()
+        self._observer = Observer(self._collected, self._began_s, options.load_cpus)
+        self._pace = Pace()
         self._next_sample_s = 0.0
         self._phase: Phase | None = None
         self._measuring_since_s: float | None = None
@@ -146,6 +147,8 @@ class _Run:
                 self._interrupts.hold()
             except KeyboardInterrupt:
                 self._salvage("interrupted")
+            finally:
+                self._observer.close()
         return self._collected
 
     def _run_to_end(self) -> None:
@@ -154,6 +157,9 @@ class _Run:
             self._sweep()
             self._drive()
             self._account()
+            self._fleet.end_workers()
+            self._observer.note_closed()
+            self._observer.close()
             self._fleet.end()
         except RunError as error:
             self._salvage(str(error))
@@ -162,7 +168,9 @@ class _Run:
         """The server, and how to connect to it."""
         target = self._options.target
         if target is not None:
-            target.require_reachable()
+            # The attempt would be one more connection for a monitor that counts them.
+            if self._options.monitor is None or not self._observer.begin(self._options.monitor):
+                target.require_reachable()
             self._meter.look_idle()
             path = target.path
             if isinstance(self._scenario, FetchScenario) and path == "/":
@@ -176,7 +184,9 @@ class _Run:
         self._meter.watch_server(broker.pid, broker.addresses.get("monitor"))
         self._meter.look_idle()
         listener = self._listener_for(self._scenario.transport)
-        self._listener_for("monitor")
+        if not self._observer.begin(parse_monitor(f"http://{self._listener_for('monitor')}")):
+            broker.require_alive()
+            raise RunError(f"broker's counters at /varz: {self._observer.failure}")
         path = self._scenario.path if isinstance(self._scenario, FetchScenario) else "/"
         return self._engine(listener, listener, path)
 
@@ -207,7 +217,7 @@ class _Run:
 
     def _connect_broadcasters(self, scenario: BroadcastScenario, engine: EngineConfig) -> None:
         for index in range(scenario.processes):
-            share = _share_broadcast(scenario, engine, index)
+            share = share_broadcast(scenario, engine, index)
             connections = share.users + share.publishers
             configure, cpus = Configure(broadcaster=share), self._options.load_cpus
             worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
@@ -219,7 +229,7 @@ class _Run:
         if isinstance(scenario, Scenario):
             self._connect_providers(scenario, engine)
         for index in range(scenario.requestors):
-            share = _share_requests(scenario, engine, index)
+            share = share_requests(scenario, engine, index)
             worker = Worker(
                 f"requestor {index + 1}", Configure(requestor=share), self._options.load_cpus, share.users
             )
@@ -295,26 +305,22 @@ class _Run:
         publishing.send(start)
 
     def _account(self) -> None:
-        """Results, and the broker's own counters once nothing is under way any more."""
+        """Both views once nothing is under way any more, then the results."""
+        self._observer.note_drained(self._fleet.workers)
         provider = self._fleet.provider
         if provider is not None:
             provider.send(Stop())
             self._until(lambda: provider.finished, _SLACK_S, "the provider")
         self._gather()
         broker = self._fleet.broker
-        if broker is None:
-            return
-        deadline = time.monotonic() + _ACCOUNT_TIMEOUT_S
-        while True:
-            try:
-                self._collected.counters = fetch_counters(broker.addresses["monitor"])
-            except (OSError, ValueError) as error:
-                broker.require_alive()
-                raise RunError(f"broker's counters at /varz: {error}") from error
-            # What has just arrived shows in the counters a moment later.
-            if all(check.holds for check in check_broker(self._collected)) or time.monotonic() > deadline:
-                return
-            time.sleep(_POLL_S)
+        if broker is not None and self._observer.settled_counters(self._is_conserved) is None:
+            broker.require_alive()
+            raise RunError(f"broker's counters at /varz: {self._observer.failure}")
+
+    def _is_conserved(self, counters: Mapping[str, Any]) -> bool:
+        """Keeps the own broker's counters; whether they hold: what has just arrived shows a moment later."""
+        self._collected.counters = counters
+        return all(check.holds for check in check_broker(self._collected))
 
     def _gather(self) -> None:
         collected, requestors = self._collected, self._fleet.requestors
@@ -368,8 +374,15 @@ class _Run:
         self._phase = total.phase
         self._next_sample_s = now + _SAMPLE_EVERY_S
         server_cpu, server_rss, load_cpu = self._meter.look(measuring=total.phase == "measuring")
+        workers = self._fleet.workers
+        everybody = add_progress([worker.progress for worker in workers])
+        published_per_s, delivered_per_s = self._pace.look(workers)
         sample = Sample(
             t_s=round(now - self._began_s, 3),
+            published=everybody.published,
+            published_per_s=published_per_s,
+            delivered=everybody.delivered,
+            delivered_per_s=delivered_per_s,
             server_cpu_percent=server_cpu,
             server_rss_bytes=server_rss,
             load_cpu_percent=load_cpu,
@@ -417,59 +430,3 @@ def _longest_sweep_s(scenario: Scenario) -> float:
     if scenario.outstanding:
         return math.ceil(scenario.users / scenario.outstanding + 1) * scenario.timeout_s + _SLACK_S
     return scenario.users / scenario.rate + scenario.timeout_s + _SLACK_S
-
-
-def _part(total: int, index: int, parts: int) -> tuple[int, int]:
-    """Where part `index` of `total` begins, and how much it is."""
-    first = total * index // parts
-    return first, total * (index + 1) // parts - first
-
-
-def _share(scenario: AnyScenario, engine: EngineConfig, index: int, processes: int) -> UsersConfig:
-    """The users of process `index`, and what is the same for all `processes`."""
-    first, users = _part(scenario.users, index, processes)
-    return UsersConfig(
-        **structs.asdict(engine),
-        users=users,
-        first_user=first,
-        threads=scenario.threads,
-        connect_rate=scenario.connect_rate / processes,
-        connect_in_flight=scenario.connect_in_flight,
-        warmup_s=scenario.warmup_s,
-        duration_s=scenario.duration_s,
-        timeout_s=scenario.timeout_s,
-        arrivals=scenario.arrivals,
-    )
-
-
-def _share_requests(scenario: Scenario | FetchScenario, engine: EngineConfig, index: int) -> RequestorConfig:
-    """Requestor `index`'s users and its part of the load."""
-    share = _share(scenario, engine, index, scenario.requestors)
-    asks = scenario if isinstance(scenario, Scenario) else None
-    return RequestorConfig(
-        **structs.asdict(share),
-        providers=asks.providers if asks else 1,
-        rate=scenario.rate * share.users / scenario.users,
-        outstanding=_part(scenario.outstanding, index, scenario.requestors)[1],
-        calls=_part(scenario.calls, index, scenario.requestors)[1],
-        fetch=asks is None,
-        sweep=asks is not None and asks.sweep,
-        request_bytes=asks.request_bytes if asks else _LEAST_BYTES,
-        reply_bytes=scenario.reply_bytes,
-        seed=(scenario.seed + index) % 2**64,
-        churn_rate=asks.churn_rate * share.users / asks.users if asks else 0.0,
-    )
-
-
-def _share_broadcast(scenario: BroadcastScenario, engine: EngineConfig, index: int) -> BroadcasterConfig:
-    """Broadcaster `index`'s users; the first one has the publishers. All follow the same plan."""
-    return BroadcasterConfig(
-        **structs.asdict(_share(scenario, engine, index, scenario.processes)),
-        subjects=scenario.subjects,
-        publishers=0 if index else scenario.publishers,
-        rate=scenario.rate,
-        outstanding=scenario.outstanding,
-        message_bytes=scenario.message_bytes,
-        seed=scenario.seed,
-        list_messages=scenario.processes > 1,
-    )

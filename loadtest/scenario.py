@@ -91,6 +91,9 @@ class _Common(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     connect_in_flight: Count = 512
     connect_timeout_s: Positive = 300.0
     """The connect phase fails when it takes longer."""
+    monitor: str = ""
+    """Where a target tells its counters, `http://HOST:PORT`, to be set beside the engine's; without effect on
+    the run's own broker, which always does."""
     soak: SoakPlan | None = None
     """Also judge whether memory, descriptors, latency or processor time grow."""
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from loadtest.broker_view import Agreement, BrokerView
 from loadtest.collect import add_statuses, build_result
 from loadtest.collected import Collected
 from loadtest.environment import describe_environment
@@ -72,6 +73,8 @@ def build_comparison(plan: TransportsScenario, runs: Sequence[Collected]) -> Res
         environment=results[0].environment if results else describe_environment(),
         intervals=[],
         timeline=_join_timelines(results),
+        agreement=_join_agreements(parts),
+        broker_view=_join_views(results),
         histograms=None,
         transports=[_row(run.scenario, part) for run, part in parts if isinstance(run.scenario, Scenario)],
     )
@@ -137,5 +140,37 @@ def _join_timelines(results: Sequence[Result]) -> list[Sample]:
     joined: list[Sample] = []
     for result in results:
         begin_s = joined[-1].t_s if joined else 0.0
-        joined += [msgspec.structs.replace(sample, t_s=begin_s + sample.t_s) for sample in result.timeline]
+        joined += [_later(sample, begin_s) for sample in result.timeline]
     return joined
+
+
+def _later(sample: Sample, begin_s: float) -> Sample:
+    broker = sample.broker
+    if broker is not None:
+        broker = msgspec.structs.replace(broker, t_s=round(begin_s + broker.t_s, 3))
+    return msgspec.structs.replace(sample, t_s=begin_s + sample.t_s, broker=broker)
+
+
+def _join_agreements(parts: Sequence[tuple[Collected, Result]]) -> list[Agreement]:
+    return [
+        msgspec.structs.replace(row, name=f"{run.scenario.name}: {row.name}")
+        for run, part in parts
+        for row in part.agreement
+    ]
+
+
+def _join_views(results: Sequence[Result]) -> BrokerView | None:
+    """Of all runs as one; each has a monitor of its own."""
+    views = [result.broker_view for result in results if result.broker_view is not None]
+    if not views:
+        return None
+    return BrokerView(
+        monitor=", ".join(view.monitor for view in views),
+        readings=sum(view.readings for view in views),
+        failures=sum(view.failures for view in views),
+        first_failure=next((view.first_failure for view in views if view.first_failure), None),
+        slowest_s=max(view.slowest_s for view in views),
+        closed=add_statuses(view.closed for view in views),
+        units=views[0].units,
+        note=next((view.note for view in views if view.note), None),
+    )

@@ -1,4 +1,4 @@
-"""Targets: the address of a server that speaks the NATS client protocol, or HTTP."""
+"""Targets: the address of a server that speaks the NATS client protocol, or HTTP; and of its monitor."""
 
 import socket
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ _SCHEMES: dict[str, tuple[Literal["tcp", "ws", "rest"], int]] = {
     "http": ("rest", 80),
 }
 _CONNECT_TIMEOUT_S = 5.0
+_MONITOR_PORT = 8222
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,41 @@ def parse_target(url: str) -> Target:
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return Target(url, transport, f"{name}:{port}", _resolve(url, parts.hostname, port), path)
+
+
+@dataclass(frozen=True)
+class MonitorAddress:
+    """Where a server tells its counters, by HTTP."""
+
+    url: str
+    host: str
+    """Name and port, as a Host header has them."""
+    endpoint: tuple[str, int]
+    path: str
+
+
+def parse_monitor(url: str) -> MonitorAddress:
+    """The /varz of `http://H[:8222]`, or another path that the URL names.
+
+    Raises:
+        TargetError: Another scheme, no host, a bad port, or parts that have no meaning.
+    """
+    try:
+        parts = urlsplit(url)
+        port = _MONITOR_PORT if parts.port is None else parts.port
+    except ValueError as error:
+        raise TargetError(f'monitor "{url}": {error}') from error
+    if parts.scheme != "http" or not parts.hostname:
+        raise TargetError(f'monitor "{url}": expected http://HOST:PORT')
+    if parts.username is not None or parts.fragment:
+        raise TargetError(f'monitor "{url}": only host, port and path are understood')
+    if port == 0:
+        raise TargetError(f'monitor "{url}": port 0 cannot be connected to')
+    path = (parts.path if parts.path.strip("/") else "/varz") + (f"?{parts.query}" if parts.query else "")
+    if not path.isascii() or any(letter.isspace() for letter in path + parts.hostname):
+        raise TargetError(f'monitor "{url}": a path of ASCII characters without spaces is needed')
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return MonitorAddress(url, f"{name}:{port}", (parts.hostname, port), path)
 
 
 def _resolve(url: str, host: str, port: int) -> str:

@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -110,7 +111,7 @@ def _serve(commands: _Commands) -> None:
             progress = engine.progress()
             polls += 1
             if progress.phase != phase or polls % _REPORT_EVERY_POLLS == 0:
-                _emit(Reported(progress))
+                _emit(Reported(progress, time.monotonic()))
             if progress.phase == "done" and phase != "done":
                 _emit(_finished(engine))
             phase = progress.phase

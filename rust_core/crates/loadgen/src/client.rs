@@ -14,7 +14,7 @@ use crate::http::Answer;
 use crate::link::{Endpoint, Event, LinkError, Message};
 use crate::outbox::Outbox;
 use crate::rng::Rng;
-use crate::shared::{Gauges, Shared, publish};
+use crate::shared::{Gauges, Shared, Tally, publish};
 use crate::sources::Sources;
 use crate::subject::Subject;
 
@@ -92,8 +92,11 @@ pub(crate) trait Workload: Sized + Send + 'static {
     /// A message has arrived. `writer` is there when the workload [answers](Self::ANSWERS).
     fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>);
 
-    /// The answer to a member's request over HTTP has arrived.
-    fn handle_answer(&mut self, _member: u32, _answer: &Answer<'_>) {}
+    /// The answer to a member's request over HTTP has arrived. Whether it is a message that somebody has
+    /// published, rather than the server's own words.
+    fn handle_answer(&mut self, _member: u32, _answer: &Answer<'_>) -> bool {
+        false
+    }
 
     /// Begin to send at `at`; after a sweep, to go on.
     fn handle_start(&mut self, at: Instant);
@@ -128,10 +131,13 @@ pub(crate) struct Client<W> {
     reconnect_failures: u64,
     disconnected: u64,
     server_errors: u64,
-    /// Connections established.
+    /// Connections established, and of these ended with an answer that was their last.
     opened: u64,
+    answered: u64,
     /// Bytes received.
     received: u64,
+    /// Messages received; a server's own status is none.
+    delivered: Tally,
     /// What had been received and sent when the run began.
     before: Option<(u64, u64)>,
     is_closing: bool,
@@ -159,7 +165,9 @@ impl<W: Workload> Client<W> {
             disconnected: 0,
             server_errors: 0,
             opened: 0,
+            answered: 0,
             received: 0,
+            delivered: Tally::default(),
             before: None,
             is_closing: false,
         }
@@ -313,10 +321,14 @@ impl<W: Workload> Handler for Client<W> {
         let (member, was_ready) = (session.attempt.member, session.link.is_ready());
         let (workload, keys) = (&mut self.workload, &mut self.keys);
         let (shared, errors) = (&self.shared, &mut self.server_errors);
+        let delivered = &mut self.delivered;
         let outcome = session
             .link
             .receive(&self.endpoint, bytes, |event, outbox| match event {
                 Event::Message(message) => {
+                    if !message.is_status() {
+                        delivered.add(message.len());
+                    }
                     let writer = Writer {
                         outbox,
                         output: &mut *output,
@@ -333,7 +345,9 @@ impl<W: Workload> Handler for Client<W> {
                         *errors += 1;
                         shared.note_server_error(|| answer.to_string());
                     }
-                    workload.handle_answer(member, &answer);
+                    if workload.handle_answer(member, &answer) {
+                        delivered.add(answer.body.len());
+                    }
                 }
             });
         let appended = output.len().saturating_sub(pending);
@@ -345,6 +359,7 @@ impl<W: Workload> Handler for Client<W> {
         }
         if is_over && was_ready {
             self.shared.remove_ready();
+            self.answered += 1;
             // The peer closes it; one that does not is not waited for for ever.
             io.set_timer(id, HANDSHAKE_TIMER, HANDSHAKE_TIMEOUT);
         }
@@ -448,6 +463,11 @@ impl<W: Workload> Handler for Client<W> {
                 publish(&gauges.wire_bytes_in, self.received - received);
                 publish(&gauges.wire_bytes_out, io.sent.bytes - sent);
             }
+            // Before the workload, which may end with this turn.
+            publish(&gauges.server_errors, self.server_errors);
+            publish(&gauges.answered, self.answered);
+            publish(&gauges.delivered, self.delivered.messages);
+            publish(&gauges.delivered_bytes, self.delivered.bytes);
             self.workload.poll_turn(io, &mut self.keys, gauges);
             while let Some(member) = self.workload.poll_wanted() {
                 self.dialer.redial(member, io.now());
@@ -458,7 +478,6 @@ impl<W: Workload> Handler for Client<W> {
 
     fn on_written(&mut self, io: &mut Io<Self>) {
         let gauges = &self.shared.gauges[self.thread];
-        publish(&gauges.server_errors, self.server_errors);
         self.workload.handle_written(io.sent.items, gauges);
     }
 }

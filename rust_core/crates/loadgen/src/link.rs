@@ -169,6 +169,20 @@ pub(crate) struct Message<'a> {
     pub(crate) payload: &'a [u8],
 }
 
+impl Message<'_> {
+    /// Bytes of headers and payload.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.headers.map_or(0, <[u8]>::len) + self.payload.len()
+    }
+
+    /// Whether it is the server's own word about a request, which nobody has published.
+    #[inline]
+    pub(crate) fn is_status(&self) -> bool {
+        self.headers.is_some() && self.payload.is_empty()
+    }
+}
+
 /// What a connection received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event<'a> {

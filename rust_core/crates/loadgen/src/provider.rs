@@ -104,6 +104,8 @@ impl Workload for Providers {
     #[inline]
     fn handle_written(&mut self, items: u64, gauges: &Gauges) {
         publish(&gauges.received, self.received);
+        // Each is answered by one message.
+        gauges.publish_published(self.received, self.payload.len());
         publish(&gauges.sent, items);
         publish(&gauges.unanswerable, self.unanswerable);
         publish(&gauges.misrouted, self.misrouted);

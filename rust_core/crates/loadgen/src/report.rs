@@ -258,6 +258,35 @@ pub enum Phase {
     Failed,
 }
 
+/// What went through the server so far, to be set beside its own counts.
+#[derive(Default, Serialize)]
+struct Exchanged {
+    opened: u64,
+    disconnected: u64,
+    /// Connections closed on purpose, and those that ended with an answer.
+    churned: u64,
+    answered: u64,
+    published: u64,
+    published_bytes: u64,
+    delivered: u64,
+    delivered_bytes: u64,
+}
+
+impl From<&Shared> for Exchanged {
+    fn from(shared: &Shared) -> Self {
+        Self {
+            opened: shared.total(|gauges| &gauges.connections_opened),
+            disconnected: shared.total(|gauges| &gauges.disconnected),
+            churned: shared.total(|gauges| &gauges.churned),
+            answered: shared.total(|gauges| &gauges.answered),
+            published: shared.total(|gauges| &gauges.published),
+            published_bytes: shared.total(|gauges| &gauges.published_bytes),
+            delivered: shared.total(|gauges| &gauges.delivered),
+            delivered_bytes: shared.total(|gauges| &gauges.delivered_bytes),
+        }
+    }
+}
+
 /// A requestor's progress. Counts include sweep and warm-up; `mean_us` and `max_us` are of the replies of
 /// the last full second.
 #[derive(Serialize)]
@@ -274,6 +303,8 @@ struct RequestorProgress<'a> {
     errors: u64,
     mean_us: f64,
     max_us: f64,
+    #[serde(flatten)]
+    exchanged: Exchanged,
 }
 
 /// Progress of a requestor that has been in `phase` for `elapsed_s` seconds.
@@ -300,6 +331,7 @@ pub(crate) fn encode_requestor_progress(
         errors: total(|gauges| &gauges.errors),
         mean_us: total(|gauges| &gauges.second_sum) as f64 / count.max(1) as f64 / 1e3,
         max_us: max as f64 / 1e3,
+        exchanged: shared.map(Exchanged::from).unwrap_or_default(),
     })
 }
 
@@ -312,6 +344,8 @@ struct ProviderProgress<'a> {
     connect_failures: u64,
     received: u64,
     sent: u64,
+    #[serde(flatten)]
+    exchanged: Exchanged,
 }
 
 /// Progress of a provider that has been in `phase` for `elapsed_s` seconds.
@@ -328,6 +362,7 @@ pub(crate) fn encode_provider_progress(
         connect_failures: shared.map_or(0, |s| s.total(|gauges| &gauges.connect_failures)),
         received: shared.map_or(0, |s| s.total(|gauges| &gauges.received)),
         sent: shared.map_or(0, |s| s.total(|gauges| &gauges.sent)),
+        exchanged: shared.map(Exchanged::from).unwrap_or_default(),
     })
 }
 

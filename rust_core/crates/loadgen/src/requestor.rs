@@ -36,6 +36,8 @@ pub(crate) struct Users {
     choices: Rng,
     churn: Churn,
     course: Course,
+    /// Requests handed to connections.
+    published: u64,
 }
 
 impl Users {
@@ -57,6 +59,7 @@ impl Users {
             choices: Rng::new(config.seed.wrapping_add(u64::from(thread) << 32)),
             churn: Churn::new(config, thread, users),
             course: Course::new(Run::new(config, thread, users), reporter),
+            published: 0,
         }
     }
 
@@ -109,6 +112,7 @@ impl Users {
             .append(&mut conn.output, keys, len, |out| {
                 encode_pub(out, to, reply, payload);
             });
+        self.published += 1;
         true
     }
 }
@@ -233,7 +237,9 @@ impl Workload for Users {
         }
     }
 
-    fn handle_written(&mut self, _: u64, _: &Gauges) {}
+    fn handle_written(&mut self, _: u64, gauges: &Gauges) {
+        gauges.publish_published(self.published, self.payload.len());
+    }
 }
 
 #[cfg(test)]

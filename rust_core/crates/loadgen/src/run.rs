@@ -278,7 +278,7 @@ impl Run {
     #[inline]
     pub(crate) fn handle_reply(&mut self, user: u32, message: &Message<'_>, now: u64) -> bool {
         if let Some(headers) = message.headers
-            && message.payload.is_empty()
+            && message.is_status()
         {
             return self.handle_status(user, headers);
         }

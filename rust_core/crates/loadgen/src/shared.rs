@@ -13,6 +13,22 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Messages, and the bytes of their headers and payloads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Tally {
+    /// Counts a message of `len` bytes.
+    #[inline]
+    pub(crate) fn add(&mut self, len: usize) {
+        self.messages += 1;
+        self.bytes += len as u64;
+    }
+}
+
 /// Counters of one thread; a cache line pair of its own, so that no other thread's writes slow it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -37,6 +53,14 @@ pub(crate) struct Gauges {
     pub(crate) swept: AtomicU64,
     /// Connections established, those to be closed again included.
     pub(crate) connections_opened: AtomicU64,
+    /// Of these, ended with an answer that was their last.
+    pub(crate) answered: AtomicU64,
+    /// Messages handed to connections for the server to publish, and bytes of their payloads.
+    pub(crate) published: AtomicU64,
+    pub(crate) published_bytes: AtomicU64,
+    /// Messages that the server delivered, and bytes of their headers and payloads.
+    pub(crate) delivered: AtomicU64,
+    pub(crate) delivered_bytes: AtomicU64,
     /// Bytes received and sent since the run began, with all that frames the messages; TCP and IP are
     /// not counted.
     pub(crate) wire_bytes_in: AtomicU64,
@@ -57,6 +81,13 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
+    /// Shows how many messages of `len` bytes were handed to connections.
+    #[inline]
+    pub(crate) fn publish_published(&self, messages: u64, len: usize) {
+        publish(&self.published, messages);
+        publish(&self.published_bytes, messages * len as u64);
+    }
+
     /// Shows a second that is over.
     #[inline]
     pub(crate) fn publish_second(&self, second: &Second) {

@@ -40,6 +40,8 @@ pub(crate) struct Publishers {
     last_sent: u64,
     max_send_lag: u64,
     misrouted: u64,
+    /// Messages handed to connections.
+    published: u64,
     reporter: Reporter<Totals>,
 }
 
@@ -64,6 +66,7 @@ impl Publishers {
             last_sent: 0,
             max_send_lag: 0,
             misrouted: 0,
+            published: 0,
             reporter,
         }
     }
@@ -91,6 +94,10 @@ impl Publishers {
     #[cold]
     pub(crate) fn handle_message(&mut self) {
         self.misrouted += 1;
+    }
+
+    pub(crate) fn handle_written(&self, gauges: &Gauges) {
+        gauges.publish_published(self.published, self.message.len());
     }
 
     pub(crate) fn handle_start(&mut self) {
@@ -213,6 +220,7 @@ impl Publishers {
             encode_pub(out, subject.as_bytes(), None, message);
         });
         io.spend(len);
+        self.published += 1;
         true
     }
 

@@ -95,5 +95,9 @@ impl Workload for Role {
         }
     }
 
-    fn handle_written(&mut self, _: u64, _: &Gauges) {}
+    fn handle_written(&mut self, _: u64, gauges: &Gauges) {
+        if let Self::Publish(publishers) = self {
+            publishers.handle_written(gauges);
+        }
+    }
 }

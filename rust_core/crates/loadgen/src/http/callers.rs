@@ -57,7 +57,14 @@ pub(crate) struct Callers {
     wanted: Vec<u32>,
     head_bytes_in: u64,
     head_bytes_out: u64,
+    /// Whether an answer is a page rather than a reply.
+    fetch: bool,
+    /// Requests that the gateway publishes, but for those that it has answered without.
+    published: u64,
 }
+
+/// Statuses of requests that were published: replied to, nobody there to reply, and no reply in time.
+const PUBLISHED: [u16; 3] = [200, 503, 504];
 
 impl Callers {
     /// The `users` users of thread `thread`, of whom the first has the number `first`.
@@ -86,6 +93,8 @@ impl Callers {
             wanted: Vec::new(),
             head_bytes_in: 0,
             head_bytes_out: 0,
+            fetch: config.fetch,
+            published: 0,
         }
     }
 
@@ -130,6 +139,7 @@ impl Callers {
         let out = conn.output.tail();
         let head_bytes = self.exchange.encode(out, unsent.provider, unsent.id);
         conn.session.link.expect_answer();
+        self.published += u64::from(!self.fetch);
         self.head_bytes_out += head_bytes as u64;
     }
 
@@ -192,7 +202,7 @@ impl Workload for Callers {
     fn handle_message(&mut self, _: u32, _: &Message<'_>, _: Option<Writer<'_>>) {}
 
     #[inline]
-    fn handle_answer(&mut self, member: u32, answer: &Answer<'_>) {
+    fn handle_answer(&mut self, member: u32, answer: &Answer<'_>) -> bool {
         self.head_bytes_in += answer.head_bytes;
         if answer.is_last {
             self.callers[member as usize].conn = ConnId::NONE;
@@ -201,6 +211,10 @@ impl Workload for Callers {
         if let Some((run, now)) = self.course.run_at_receipt() {
             run.handle_answer(member, answer.status, answer.body, now);
         }
+        if !self.fetch && !PUBLISHED.contains(&answer.status) {
+            self.published = self.published.saturating_sub(1);
+        }
+        !self.fetch && answer.is_success()
     }
 
     fn handle_start(&mut self, at: Instant) {
@@ -245,5 +259,7 @@ impl Workload for Callers {
         self.wanted.pop()
     }
 
-    fn handle_written(&mut self, _: u64, _: &Gauges) {}
+    fn handle_written(&mut self, _: u64, gauges: &Gauges) {
+        gauges.publish_published(self.published, self.exchange.body_bytes());
+    }
 }

@@ -39,6 +39,12 @@ impl Exchange {
         }
     }
 
+    /// Bytes of each request's body.
+    #[inline]
+    pub(crate) fn body_bytes(&self) -> usize {
+        self.body.len()
+    }
+
     /// Appends request `id` to a provider; returns the bytes of its head.
     #[inline]
     pub(crate) fn encode(&mut self, out: &mut Vec<u8>, provider: u32, id: u64) -> usize {

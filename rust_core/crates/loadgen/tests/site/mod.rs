@@ -1,5 +1,6 @@
 //! A small HTTP server for tests: a thread for each connection, a fixed page or a gateway to a NATS
 //! server, and faults on demand. It shares the codec with the engine, and nothing else.
+#![allow(dead_code, reason = "not every test program needs all of it")]
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

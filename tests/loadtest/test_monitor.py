@@ -1,0 +1,182 @@
+"""The thread that reads a server's counters, on monitors that answer and on those that do not."""
+
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from loadtest import monitor
+from loadtest.errors import TargetError
+from loadtest.monitor import Monitor
+from loadtest.target import parse_monitor
+from tests.loadtest.monitors import FakeMonitor, answer, hanging, read_request, saying, telling, trickling
+from tests.servers import wait_until
+
+
+@pytest.fixture
+def watch():
+    """Starts monitors, which are closed after the test."""
+    started = []
+
+    def start(address, load_cpus=None):
+        started.append(Monitor(address, load_cpus))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+    assert not any(thread.name == "monitor" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize(
+    ("url", "endpoint", "path"),
+    [
+        ("http://127.0.0.1:8222", ("127.0.0.1", 8222), "/varz"),
+        ("http://localhost", ("localhost", 8222), "/varz"),
+        ("http://[::1]:9/", ("::1", 9), "/varz"),
+        ("http://h:1/varz", ("h", 1), "/varz"),
+        ("http://h:1/nats/varz?x=1", ("h", 1), "/nats/varz?x=1"),
+    ],
+)
+def test_a_monitor_has_an_address_and_a_path(url, endpoint, path):
+    address = parse_monitor(url)
+    assert (address.endpoint, address.path) == (endpoint, path)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "127.0.0.1:8222", "https://h", "http://", "http://h:0", "http://h:x", "http://u@h", "http://h/a b"],
+)
+def test_an_unusable_monitor_is_one_line_that_names_it(url):
+    with pytest.raises(TargetError) as raised:
+        parse_monitor(url)
+    assert str(raised.value).startswith(f'monitor "{url}": ')
+    assert "\n" not in str(raised.value)
+
+
+def test_it_is_read_once_a_second_over_one_connection(watch, monkeypatch):
+    monkeypatch.setattr(monitor, "_EVERY_S", 0.05)
+    asked = []
+    with FakeMonitor(telling(lambda: asked.append(time.monotonic()) or {"n": len(asked)})) as fake:
+        watching = watch(fake.address)
+        wait_until(lambda: len(watching.readings) >= 5)
+        watching.close()
+        assert fake.accepted == 1
+    assert [reading.counters["n"] for reading in watching.readings] == list(range(1, len(asked) + 1))
+    times = [reading.at_s for reading in watching.readings]
+    assert times == sorted(times)
+    assert (times[4] - times[0]) >= 4 * 0.05 * 0.9
+    assert (watching.failures, watching.first_failure) == (0, None)
+    assert 0 < watching.slowest_s < 2
+
+
+def test_a_fresh_reading_begins_after_it_was_asked_for(watch, monkeypatch):
+    monkeypatch.setattr(monitor, "_EVERY_S", 60.0)
+    state = {"n": 0}
+    with FakeMonitor(telling(lambda: state)) as fake:
+        watching = watch(fake.address)
+        for number in range(1, 30):
+            state["n"] = number
+            assert watching.fresh().counters["n"] == number
+        # Those out of turn are not of the timeline.
+        assert len(watching.readings) == 1
+
+
+def test_a_connection_that_was_closed_while_idle_is_no_failure(watch, monkeypatch):
+    monkeypatch.setattr(monitor, "_EVERY_S", 60.0)
+
+    def once(connection: socket.socket, _: threading.Event) -> None:
+        read_request(connection)
+        connection.sendall(answer(b'{"connections": 3}'))
+
+    with FakeMonitor(once) as fake:
+        watching = watch(fake.address)
+        for _ in range(4):
+            assert watching.fresh().counters == {"connections": 3}
+        assert fake.accepted >= 4
+    assert watching.first_failure is None
+
+
+def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
+    chunked = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b'4\r\n{"a"\r\n4\r\n: 1}\r\n0\r\n\r\n'
+    )
+    with FakeMonitor(saying(chunked)) as fake:
+        watching = watch(fake.address)
+        assert watching.fresh().counters == watching.fresh().counters == {"a": 1}
+        assert fake.accepted == 1
+
+
+@pytest.mark.parametrize(
+    ("response", "failure"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n", "SSH-2.0-OpenSSH_9.2p1"),
+        (b"\x00\xff\r\n\r\n", None),
+        (answer(b"not found", "404 Not Found"), "status 404"),
+        (answer(b"<html>"), "an answer that is no JSON"),
+        (answer(b"\xff\xfe{}"), "an answer that is no JSON"),
+        (answer(b"[1, 2]"), "an answer that is no JSON object"),
+        (answer(b" " * (1 << 20) + b"{}"), "an answer of more than 1048576 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}", "timed out"),
+    ],
+)
+def test_garbage_is_a_failure_that_says_what_came(watch, monkeypatch, response, failure):
+    monkeypatch.setattr(monitor, "_TIMEOUT_S", 0.3)
+    with FakeMonitor(saying(response)) as fake:
+        watching = watch(fake.address)
+        assert watching.fresh(5) is None
+        assert watching.failures == 1
+        assert watching.readings == []
+        assert failure is None or watching.first_failure == failure
+        assert "\n" not in watching.first_failure
+
+
+@pytest.mark.parametrize("serve", [hanging, trickling])
+def test_nobody_waits_for_a_monitor_that_hangs(watch, monkeypatch, serve):
+    with FakeMonitor(serve) as fake:
+        watching = watch(fake.address)
+        wait_until(lambda: fake.accepted)
+        began_s = time.monotonic()
+        assert watching.fresh(0.05) is None
+        watching.close()
+        assert time.monotonic() - began_s < 1.5
+    monkeypatch.setattr(monitor, "_TIMEOUT_S", 0.2)
+    with FakeMonitor(serve) as fake:
+        watching = watch(fake.address)
+        assert watching.fresh(5) is None
+        assert watching.first_failure == "timed out"
+
+
+def test_a_monitor_that_disappears_and_comes_back(watch, monkeypatch):
+    monkeypatch.setattr(monitor, "_EVERY_S", 0.02)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    watching = watch(parse_monitor(f"http://127.0.0.1:{port}"))
+    wait_until(lambda: watching.failures >= 2)
+    assert watching.first_failure == "Connection refused"
+    listener = socket.create_server(("127.0.0.1", port))
+    monkeypatch.setattr(socket, "create_server", lambda _: listener)
+    with FakeMonitor(telling(lambda: {"connections": 1})):
+        wait_until(lambda: len(watching.readings) >= 2)
+    before = watching.failures
+    wait_until(lambda: watching.failures > before)
+
+
+def test_it_keeps_away_from_the_loads_processors(watch):
+    here = os.sched_getaffinity(0)
+    seen = {}
+
+    def counters():
+        # By the reading thread's own state, as the kernel has it.
+        thread = next(thread for thread in threading.enumerate() if thread.name == "monitor")
+        seen["cpus"] = os.sched_getaffinity(thread.native_id)
+        return {}
+
+    with FakeMonitor(telling(counters)) as fake:
+        load = frozenset({min(here)})
+        assert watch(fake.address, load).fresh() is not None
+        assert seen["cpus"] == (here - load or here)
+    assert os.sched_getaffinity(0) == here

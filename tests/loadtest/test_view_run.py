@@ -1,0 +1,376 @@
+"""Whole runs beside the broker's own view: both sides count the same, or it is said that they do not."""
+
+import json
+import socket
+import subprocess
+import time
+from http.client import HTTPConnection
+
+import psutil
+import pytest
+
+from loadtest import read_result
+from loadtest.child import PYTHON
+from tests.loadtest.monitors import FakeMonitor, hanging, saying, telling, trickling
+from tests.servers import wait_until
+from tests.wire import Wire
+
+SHORT = {"warmup_s": 0.3, "duration_s": 1, "timeout_s": 5, "users": 40}
+MESSAGES = ("connected sessions", "messages in", "messages out", "payload in", "payload out")
+OPENED = (*MESSAGES, "connections opened")
+ACCOUNTED = (*OPENED, "connections closed for a reason, or left")
+CHURNED = (*ACCOUNTED, "connections closed by the load")
+#: What each kind of run is, and the counts that it has.
+RUNS = {
+    "churn-ws": (
+        "autocomplete",
+        {"rate": 400, "churn_rate": 30},
+        CHURNED,
+    ),
+    "churn-tcp": (
+        "autocomplete",
+        {"transport": "tcp", "outstanding": 20, "rate": 0, "churn_rate": 30, "requestors": 2, "threads": 2},
+        CHURNED,
+    ),
+    "rest": ("autocomplete", {"transport": "rest", "rate": 400}, ACCOUNTED),
+    "rest-new": (
+        "autocomplete",
+        {"transport": "rest-new", "rate": 400, "sweep": "true"},
+        (*ACCOUNTED, "connections closed after an answer"),
+    ),
+    "broadcast": (
+        "broadcast",
+        {"rate": 100, "subjects": 7, "publishers": 3, "processes": 2, "message_bytes": 100},
+        CHURNED,
+    ),
+    "http-byte": ("http-byte", {"outstanding": 40}, ACCOUNTED),
+}
+
+
+def command(folder, scenario, *arguments, **changes):
+    # No objective of speed: the machine may be busy with other tests.
+    changes = {"thresholds": '["achieved.errors == 0", "achieved.timed_out == 0"]', **SHORT, **changes}
+    settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    words = ["subjectbus", "loadtest", "run", scenario, "--out", str(folder), *settings, *arguments]
+    return [*PYTHON, *words]
+
+
+def run(folder, scenario, *arguments, **changes):
+    return subprocess.run(
+        command(folder, scenario, *arguments, **changes),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def monitor_url(server):
+    host, port = server.monitor
+    return f"http://{host}:{port}"
+
+
+def target_of(server, changes):
+    """The target's address as the transport needs it."""
+    transport = changes.get("transport", "ws")
+    return server.url({"tcp": "tcp", "ws": "ws"}.get(transport, "http"))
+
+
+def assert_exact(result, names):
+    assert tuple(row.name for row in result.agreement) == names
+    differing = [row for row in result.agreement if not row.matches]
+    assert differing == []
+    assert [row.expected for row in result.agreement] == [None] * len(names)
+    rows = {row.name: row for row in result.agreement}
+    is_fetch = result.scenario["workload"] == "http-byte"
+    assert (rows["messages in"].broker == 0) == is_fetch
+    if not is_fetch:
+        assert rows["payload in"].broker > rows["messages in"].broker * 16
+    assert result.broker_view.note is None
+    assert (result.broker_view.failures, result.broker_view.first_failure) == (0, None)
+
+
+def assert_seconds_are_there(result):
+    """Readings of both sides in the timeline, and what they add up to in the end."""
+    seen = [sample.broker for sample in result.timeline if sample.broker is not None]
+    assert len(seen) >= 2
+    assert {"connections", "in_msgs", "mem"} <= set(result.broker_view.units)
+    assert all(view.mem > 1_000_000 for view in seen)
+    counts = [view.in_msgs for view in seen]
+    assert counts == sorted(counts)
+    rows = {row.name: row for row in result.agreement}
+    assert counts[-1] <= rows["messages in"].broker
+    for sample in result.timeline:
+        assert sample.broker is None or abs(sample.broker.t_s - sample.t_s) <= 1.0
+        assert sample.published <= rows["messages in"].engine
+        assert sample.delivered <= rows["messages out"].engine
+
+
+@pytest.mark.parametrize("kind", ["churn-ws", "rest-new", "broadcast"])
+def test_engine_and_broker_count_the_same(tmp_path, broker, kind):
+    scenario, changes, names = RUNS[kind]
+    words = ("--target", target_of(broker, changes), "--monitor-url", monitor_url(broker))
+    ended = run(tmp_path / "run", scenario, *words, **changes)
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert_exact(result, names)
+    assert_seconds_are_there(result)
+    if "churn_rate" in changes:
+        assert result.achieved.churned > 20
+        rows = {row.name: row for row in result.agreement}
+        sessions = rows["connected sessions"].engine
+        assert rows["connections closed by the load"].broker == result.achieved.churned + sessions
+        assert rows["connections opened"].broker == result.achieved.churned + sessions
+    if kind == "rest-new":
+        assert result.broker_view.closed["http_answered"] == result.wire.calls
+    assert f"engine and broker match in {len(names)} of {len(names)} counts" in ended.stderr
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "The broker's own view" in report
+    assert report.count('class="holds">exact<') == len(names)
+    for title in ("view-connections", "view-in", "view-out", "view-memory"):
+        assert f'id="{title}-title"' in report
+
+
+@pytest.mark.parametrize("kind", ["churn-tcp", "rest", "http-byte"])
+def test_the_own_brokers_counters_are_always_read(tmp_path, kind):
+    scenario, changes, names = RUNS[kind]
+    ended = run(tmp_path / "run", scenario, **changes)
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert_exact(result, names)
+    assert_seconds_are_there(result)
+    assert "agreement    holds  engine and broker match" in ended.stderr
+
+
+def test_each_run_of_a_comparison_of_transports_has_its_rows(tmp_path):
+    changes = {"calls": 500, "sequential_calls": 100, "outstanding": 8, "duration_s": 60, "warmup_s": 0.2}
+    words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    ended = subprocess.run(
+        [*PYTHON, "subjectbus", "loadtest", "run", "transports", "--out", str(tmp_path / "run"), *words],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert len(result.agreement) == 2 * (8 + 8 + 7 + 8)
+    assert all(row.matches for row in result.agreement)
+    names = {row.name.partition(": ")[0] for row in result.agreement}
+    assert names == {
+        f"{t}, {who}" for t in ("rest-new", "rest", "ws", "tcp") for who in ("one caller", "8 at once")
+    }
+    assert (tmp_path / "run" / "report.html").read_text().count('class="holds">exact<') == 62
+
+
+def test_nats_server_counts_as_the_engine_does(tmp_path, nats_server):
+    for kind in ("churn-ws", "broadcast"):
+        scenario, changes, _ = RUNS[kind]
+        target = target_of(nats_server, changes)
+        # By the scenario's key where there is no option.
+        where = f'monitor="{monitor_url(nats_server)}"'
+        ended = run(tmp_path / kind, scenario, "--target", target, "--set", where, **changes)
+        assert ended.returncode == 0, ended.stderr
+        result = read_result(tmp_path / kind)
+        # It does not say why connections ended.
+        assert_exact(result, OPENED)
+        assert_seconds_are_there(result)
+        assert result.broker_view.closed == {}
+        assert all(sample.broker.pending_bytes is None for sample in result.timeline if sample.broker)
+
+
+def publish_aside(address, messages, payload=b"12345678"):
+    """One more client, which publishes and goes."""
+    with socket.create_connection(address, 10) as client:
+        client.settimeout(10)
+        client.sendall(b'CONNECT {"verbose":false}\r\n')
+        client.sendall(b"PUB aside %d\r\n%s\r\n" % (len(payload), payload) * messages + b"PING\r\n")
+        heard = b""
+        while b"PONG\r\n" not in heard:
+            heard += client.recv(65536)
+
+
+class Running:
+    """A run that is under way: its standard error has come to the measured phase."""
+
+    def __init__(self, *words, **changes):
+        self.process = subprocess.Popen(
+            command(*words, **{"duration_s": 2, **changes}), stderr=subprocess.PIPE, text=True
+        )
+        self.said = []
+        for line in self.process.stderr:
+            self.said.append(line)
+            if " measuring " in line:
+                return
+        pytest.fail("".join(self.said))
+
+    def end(self):
+        """Exit status and all that was said."""
+        _, rest = self.process.communicate(timeout=60)
+        return self.process.returncode, "".join([*self.said, rest])
+
+
+def test_another_clients_messages_are_the_difference(tmp_path, start_broker):
+    broker = start_broker()
+    words = ("--target", broker.url("ws"), "--monitor-url", monitor_url(broker))
+    running = Running(tmp_path / "run", "autocomplete", *words, rate=200)
+    publish_aside(broker.tcp, 17)
+    status, said = running.end()
+    assert status == 0, said
+    result = read_result(tmp_path / "run")
+    differing = {row.name: row.difference for row in result.agreement if not row.matches}
+    assert differing == {
+        "messages in": 17,
+        "payload in": 17 * 8,
+        "connections opened": 1,
+        "connections closed for a reason, or left": 1,
+        "connections closed by the load": 1,
+    }
+    rows = {row.name: row for row in result.agreement}
+    assert rows["messages in"].expected == "a target counts all of its clients"
+    ours, theirs = rows["messages in"].engine, rows["messages in"].broker
+    line = f"messages in: engine {ours:,}, broker {theirs:,} messages, difference +17 (a target counts"
+    assert f"agreement    differs  {line}" in said
+    assert "agreement    differs  engine and broker match in 3 of 8 counts" in said
+    assert "differs, as expected: a target counts all" in (tmp_path / "run" / "report.html").read_text()
+
+
+def listeners(process):
+    """Addresses that the run's own broker listens at."""
+    brokers = [child for child in process.children(recursive=True) if "serve" in child.cmdline()]
+    return [
+        tuple(one.laddr)
+        for broker in brokers
+        for one in broker.net_connections()
+        if one.status == psutil.CONN_LISTEN
+    ]
+
+
+def speaks_nats(address):
+    """Whether the server says something first."""
+    with socket.create_connection(address, 10) as client:
+        client.settimeout(0.5)
+        try:
+            return client.recv(16).startswith(b"INFO")
+        except TimeoutError:
+            return False
+
+
+def test_a_difference_on_the_own_broker_fails_the_run(tmp_path):
+    running = Running(tmp_path / "run", "autocomplete", rate=200, duration_s=4)
+    addresses = listeners(psutil.Process(running.process.pid))
+    address = next(address for address in addresses if speaks_nats(address))
+    publish_aside(address, 5)
+    status, said = running.end()
+    assert status == 1, said
+    result = read_result(tmp_path / "run")
+    assert result.error is None
+    assert not result.holds
+    row = next(row for row in result.agreement if row.name == "messages in")
+    assert (row.difference, row.expected, row.holds) == (5, None, False)
+    expected = f"messages in: engine {row.engine:,}, broker {row.broker:,} messages, difference +5\n"
+    assert f"agreement    FAILS  {expected}" in said
+    assert '<span class="fails">differs</span>' in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("serve", "failure"),
+    [
+        (hanging, None),
+        (trickling, None),
+        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmoin"), "an answer that is no JSON"),
+        (saying(b"\x16\x03\x01\r\n\r\n"), None),
+    ],
+)
+def test_a_monitor_that_fails_does_not_fail_the_run(tmp_path, start_broker, serve, failure):
+    broker = start_broker()
+    with FakeMonitor(serve) as fake:
+        began_s = time.monotonic()
+        words = ("--target", broker.url("ws"), "--monitor-url", fake.url)
+        ended = run(tmp_path / "run", "autocomplete", *words, rate=200)
+        assert time.monotonic() - began_s < 30
+    assert ended.returncode == 0, ended.stderr
+    result = read_result(tmp_path / "run")
+    assert result.agreement == []
+    assert result.achieved.received > 0
+    view = result.broker_view
+    assert view.note == "the monitor did not answer before the first connection"
+    assert (view.readings, view.failures > 0) == (0, True)
+    assert failure is None or view.first_failure == failure
+    assert "agreement    nothing to compare: the monitor did not answer before" in ended.stderr
+    assert f"of {view.failures} readings failed" in ended.stderr
+    assert "the monitor did not answer before the first" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_monitor_that_disappears_leaves_what_it_has_told(tmp_path, start_broker):
+    broker = start_broker()
+
+    def counters():
+        connection = HTTPConnection(*broker.monitor, timeout=5)
+        connection.request("GET", "/varz")
+        told = json.loads(connection.getresponse().read())
+        connection.close()
+        return told
+
+    with FakeMonitor(telling(counters)) as fake:
+        words = ("--target", broker.url("tcp"), "--monitor-url", fake.url)
+        running = Running(tmp_path / "run", "autocomplete", *words, rate=200, duration_s=2)
+    status, said = running.end()
+    assert status == 0, said
+    result = read_result(tmp_path / "run")
+    assert result.agreement == []
+    view = result.broker_view
+    assert view.note == "the monitor did not answer at the end of the drain"
+    assert view.readings > 0
+    assert view.failures > 0
+    assert [sample for sample in result.timeline if sample.broker is not None]
+
+
+def test_an_unreachable_target_is_said_whatever_its_monitor_says(tmp_path, start_broker):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    ended = run(tmp_path / "none", "autocomplete", "--target", f"nats://127.0.0.1:{port}", rate=200)
+    assert ended.returncode == 3
+    assert "is unreachable" in ended.stderr
+    broker = start_broker()
+    words = ("--target", f"nats://127.0.0.1:{port}", "--monitor-url", monitor_url(broker))
+    ended = run(tmp_path / "told", "autocomplete", *words, rate=200)
+    assert ended.returncode == 3
+    assert f"127.0.0.1:{port}" in ended.stderr.splitlines()[-1]
+    result = read_result(tmp_path / "told")
+    assert result.broker_view.note == "the run failed"
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--monitor-url", "http://127.0.0.1:1"), "--monitor-url: the own broker's is read anyway"),
+        (
+            ("--target", "nats://127.0.0.1:1", "--monitor-url", "nats://127.0.0.1:1"),
+            'monitor "nats://127.0.0.1:1": expected http://HOST:PORT',
+        ),
+    ],
+)
+def test_an_unusable_monitor_is_one_line(tmp_path, words, error):
+    ended = run(tmp_path / "run", "autocomplete", *words, rate=200)
+    assert ended.returncode == 2
+    assert error in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_monitor_goes_on_while_others_ask(tmp_path, start_broker):
+    """The reading connection does not count among the sessions, nor do others of the monitor."""
+    broker = start_broker()
+    words = ("--target", broker.url("ws"), "--monitor-url", monitor_url(broker))
+    running = Running(tmp_path / "run", "broadcast", *words, rate=20)
+    asked = [broker.varz() for _ in range(20)]
+    assert all(told["connections"] == 41 for told in asked)
+    with Wire(broker) as other:
+        other.handshake()
+        wait_until(lambda: broker.varz()["connections"] == 42)
+    status, said = running.end()
+    assert status == 0, said
+    rows = {row.name: row for row in read_result(tmp_path / "run").agreement}
+    assert rows["connected sessions"].matches
+    assert rows["connections opened"].difference == 1
