@@ -1,0 +1,612 @@
+"""The monitor's pages: connections, subscriptions, hot subjects, history, health, and how they are asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.conformance.test_http import Caller
+from tests.conftest import BROKERS
+from tests.servers import wait_until
+from tests.wire import open_wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.conformance.test_http import Answer
+    from tests.servers import Broker
+    from tests.wire import Wire
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+PAGES = ("/", "/connz", "/healthz", "/history", "/metrics", "/readyz", "/subjects", "/subsz", "/varz")
+MAX_CONNECTIONS = 64
+
+
+def fetch(broker: Broker, path: str, method: str = "GET", **fields: str) -> tuple[int, dict[str, str], bytes]:
+    """One request to the monitor: status, fields and body."""
+    with closing(HTTPConnection(*broker.monitor, timeout=10)) as connection:
+        connection.request(method, path, headers=fields)
+        response = connection.getresponse()
+        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+
+
+def page(broker: Broker, path: str) -> dict[str, Any]:
+    """The JSON at `path`."""
+    status, fields, body = fetch(broker, path)
+    assert status == 200, body
+    assert fields["content-type"] == "application/json"
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+def connz(broker: Broker, query: str = "") -> list[dict[str, Any]]:
+    """The connections of one page."""
+    found = page(broker, f"/connz?{query}")
+    assert found["num_connections"] == len(found["connections"])
+    connections: list[dict[str, Any]] = found["connections"]
+    return connections
+
+
+@contextmanager
+def clients(broker: Broker, *names: str, transport: str = "tcp") -> Iterator[list[Wire]]:
+    """Clients of these names, which have done their handshake."""
+    with ExitStack() as stack:
+        wires = [stack.enter_context(open_wire(broker, transport)) for _ in names]
+        for wire, name in zip(wires, names, strict=True):
+            wire.handshake(name=name, lang="python", version="1.2")
+        yield wires
+
+
+def test_a_connection_is_shown_as_nats_server_shows_it(broker: Broker) -> None:
+    with clients(broker, "me") as [wire]:
+        wire.send(b"SUB a.b 1\r\nSUB a.* 2\r\nPUB a.b 5\r\nhello\r\nPUB x 3\r\nabc\r\n")
+        for sid in sorted(wire.read_line() + wire.read(7) for _ in range(2)):
+            assert re.fullmatch(rb"MSG a\.b [12] 5\r\nhello\r\n", sid)
+        wire.ping()
+        found = page(broker, "/connz")
+        assert {name: found[name] for name in ("num_connections", "total", "offset", "limit")} == {
+            "num_connections": 1,
+            "total": 1,
+            "offset": 0,
+            "limit": 1024,
+        }
+        assert found["server_id"] == broker.varz()["server_id"]
+        assert TIME.fullmatch(found["now"])
+        [row] = found["connections"]
+        host, port = wire.socket.getsockname()
+        wanted = {
+            "kind": "Client",
+            "type": "nats",
+            "ip": host,
+            "port": port,
+            "rtt": "",
+            "in_msgs": 2,
+            "in_bytes": 8,
+            "out_msgs": 2,
+            "out_bytes": 10,
+            "pending_bytes": 0,
+            "subscriptions": 2,
+            "name": "me",
+            "lang": "python",
+            "version": "1.2",
+        }
+        assert {name: row[name] for name in wanted} == wanted
+        assert row["shard"] in range(broker.varz()["shards"])
+        assert TIME.fullmatch(row["start"])
+        assert row["start"] <= row["last_activity"] <= found["now"]
+        assert re.fullmatch(r"\d+s", row["uptime"])
+        assert re.fullmatch(r"\d+s", row["idle"])
+        assert "subscriptions_list" not in row
+        [row] = connz(broker, f"subs=1&cid={row['cid']}")
+        assert sorted(row["subscriptions_list"]) == ["a.*", "a.b"]
+    wait_until(lambda: connz(broker) == [])
+
+
+def test_transports_are_told_apart(broker: Broker) -> None:
+    with (
+        clients(broker, "plain"),
+        clients(broker, "socket", transport="ws"),
+        Caller(broker.http) as caller,
+    ):
+        caller.send(b"GET /byte HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert caller.answer().body == b"a"
+        for wanted, names in {
+            "nats": ["plain"],
+            "tcp": ["plain"],
+            "websocket": ["socket"],
+            "http": [""],
+        }.items():
+            rows = connz(broker, f"transport={wanted}")
+            assert [row["name"] for row in rows] == names
+        assert sorted(row["type"] for row in connz(broker)) == ["http", "nats", "websocket"]
+        transports = broker.varz()["transports"]
+        assert {name: transports[name]["connections"] for name in transports} == {
+            "tcp": 1,
+            "websocket": 1,
+            "http": 1,
+        }
+    wait_until(lambda: connz(broker) == [])
+
+
+@contextmanager
+def clients_on_all_shards(broker: Broker) -> Iterator[list[Wire]]:
+    """At least 12 clients, and at least one on each shard: which one gets a connection is up to the kernel."""
+    shards = broker.varz()["shards"]
+    with ExitStack() as stack:
+        wires: list[Wire] = []
+
+        def is_enough() -> bool:
+            (wire,) = stack.enter_context(clients(broker, f"c{len(wires) % 5}"))
+            wires.append(wire)
+            return len(wires) >= 12 and len({row["shard"] for row in connz(broker)}) == shards
+
+        wait_until(is_enough, what="a client on each shard")
+        yield wires
+
+
+SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "cid": lambda row: row["cid"],
+    "start": lambda row: (row["start"], row["cid"]),
+    "subs": lambda row: (-row["subscriptions"], row["cid"]),
+    "pending": lambda row: (-row["pending_bytes"], row["cid"]),
+    "msgs_to": lambda row: (-row["out_msgs"], row["cid"]),
+    "msgs_from": lambda row: (-row["in_msgs"], row["cid"]),
+    "bytes_to": lambda row: (-row["out_bytes"], row["cid"]),
+    "bytes_from": lambda row: (-row["in_bytes"], row["cid"]),
+    "idle": lambda row: (row["last_activity"], row["cid"]),
+    "uptime": lambda row: (row["start"], row["cid"]),
+}
+
+
+def test_pages_of_all_shards_are_in_order(broker: Broker) -> None:
+    with clients_on_all_shards(broker) as wires:
+        for n, wire in enumerate(wires):
+            subjects = b"".join(b"SUB s.%d.%d %d\r\n" % (n % 4, sid, sid) for sid in range(n % 4))
+            messages = b"PUB s.1.0 %d\r\n%b\r\n" % (n, b"x" * n) * (n % 3)
+            wire.send(subjects + messages + b"PING\r\n")
+        for wire in wires:
+            while wire.read_line() != b"PONG\r\n":
+                pass
+        # What came behind a PONG may be under way still.
+        wait_until(lambda: connz(broker, "sort=msgs_to") == connz(broker, "sort=msgs_to"))
+        for sort, key in SORTS.items():
+            rows = connz(broker, f"sort={sort}")
+            assert [row["cid"] for row in rows] == [row["cid"] for row in sorted(rows, key=key)], sort
+            pages = [connz(broker, f"sort={sort}&offset={offset}&limit=5") for offset in range(0, 80, 5)]
+            paged = [row["cid"] for rows in pages for row in rows]
+            assert paged == [row["cid"] for row in rows], sort
+        by_last = connz(broker, "sort=last")
+        assert [row["last_activity"] for row in by_last] == sorted(
+            (row["last_activity"] for row in by_last), reverse=True
+        )
+        assert page(broker, "/connz?limit=3&offset=2")["total"] == len(wires)
+        assert connz(broker, "offset=4294967295") == []
+        named = connz(broker, "name=c3")
+        assert {row["name"] for row in named} == {"c3"}
+        assert len(named) == len([n for n in range(len(wires)) if n % 5 == 3])
+        assert page(broker, "/connz?name=c3&limit=1")["total"] == len(named)
+        assert connz(broker, "name=c") == connz(broker, "cid=0") == []
+
+
+def test_what_a_client_does_not_take_is_pending(broker: Broker) -> None:
+    with clients(broker, "slow", "quick", "sender") as [slow, quick, sender]:
+        slow.send(b"SUB much 1\r\n")
+        slow.ping()
+        quick.send(b"SUB little 1\r\n")
+        quick.ping()
+        payload = bytes(1 << 20)
+        for _ in range(16):
+            sender.send(b"PUB much %d\r\n%b\r\n" % (len(payload), payload))
+        sender.ping()
+        rows = wait_until(lambda: [row for row in connz(broker, "sort=pending") if row["pending_bytes"]])
+        assert [row["name"] for row in rows] == ["slow"]
+        varz = broker.varz()
+        assert varz["memory"]["pending"] == varz["pending_bytes"] > 0
+        assert sum(shard["pending_bytes"] for shard in varz["shard"]) > 0
+        for _ in range(16):
+            slow.read_line()
+            slow.read(len(payload) + 2)
+
+
+def test_subscriptions_of_all_shards(broker: Broker) -> None:
+    before = page(broker, "/subsz")
+    with clients_on_all_shards(broker) as wires:
+        for n, wire in enumerate(wires):
+            wire.send(b"SUB all 1\r\nSUB one.%d 2\r\nSUB one.* workers 3\r\nUNSUB 1 7\r\n" % n)
+            wire.ping()
+        wires[0].send(b"PUB all 2\r\nhi\r\n")
+        for wire in wires:
+            assert wire.read_line() + wire.read(4) == b"MSG all 1 2\r\nhi\r\n"
+        count = 3 * len(wires)
+        found = page(broker, "/subsz")
+        assert found["num_subscriptions"] == found["total"] == count
+        assert found["num_inserts"] - before["num_inserts"] == count
+        assert found["num_matches"] - before["num_matches"] == 1
+        assert found["max_fanout"] >= len(wires)
+        assert found["avg_fanout"] > 0
+        assert "subscriptions_list" not in found
+        cids = sorted(row["cid"] for row in connz(broker))
+        everything = page(broker, "/subsz?subs=1")["subscriptions_list"]
+        assert sorted(row["cid"] for row in everything) == sorted(cids * 3)
+        to_all = page(broker, "/subsz?subs=1&test=all")
+        assert to_all["total"] == len(wires)
+        assert to_all["subscriptions_list"] == [
+            {"subject": "all", "cid": cid, "msgs": 1, "max": 7} for cid in cids
+        ]
+        to_one = page(broker, "/subsz?subs=1&test=one.3")["subscriptions_list"]
+        assert [row["cid"] for row in to_one if row.get("qgroup") == "workers"] == cids
+        assert [row["subject"] for row in to_one if "qgroup" not in row] == ["one.3"]
+        pages = [page(broker, f"/subsz?subs=1&limit=7&offset={at}") for at in range(0, 7 * count, 7)]
+        assert [row for one in pages for row in one["subscriptions_list"]] == everything
+
+
+def test_very_many_subscriptions_of_one_connection(broker: Broker) -> None:
+    """More than are looked at in one turn."""
+    count = 10_000
+    with clients(broker, "many", "few") as [many, few]:
+        many.send(b"".join(b"SUB m.%d %d\r\n" % (sid, sid) for sid in range(count)))
+        many.ping()
+        few.send(b"SUB m.7 1\r\n")
+        few.ping()
+        assert page(broker, "/subsz")["total"] == count + 1
+        found = page(broker, "/subsz?subs=1&test=m.7")
+        assert [row["subject"] for row in found["subscriptions_list"]] == ["m.7", "m.7"]
+        rows = page(broker, f"/subsz?subs=1&offset={count - 500}")["subscriptions_list"]
+        assert [row["subject"] for row in rows] == [
+            *(f"m.{sid}" for sid in range(count - 500, count)),
+            "m.7",
+        ]
+        [row] = connz(broker, "name=many&subs=1")
+        assert sorted(row["subscriptions_list"]) == sorted(f"m.{sid}" for sid in range(count))
+
+
+def test_hot_subjects(broker: Broker) -> None:
+    with clients(broker, "sender") as [sender]:
+        sender.send((b"PUB hot 10\r\n0123456789\r\n" * 3 + b"PUB warm 0\r\n\r\n") * 5000)
+        sender.ping()
+        found = page(broker, "/subjects")
+        assert found["one_in"] == 64
+        assert 0 < found["seconds"] < 1e6
+        rows = {row["subject"]: row for row in found["subjects"]}
+        assert rows["hot"]["msgs_per_s"] > rows["warm"]["msgs_per_s"] > 0
+        assert rows["hot"]["bytes_per_s"] == pytest.approx(rows["hot"]["msgs_per_s"] * 10)
+        assert rows["warm"]["bytes_per_s"] == 0
+        assert 0 < rows["warm"]["share"] < rows["hot"]["share"] <= 1
+        assert [row["msgs_per_s"] for row in found["subjects"]] == sorted(
+            (row["msgs_per_s"] for row in found["subjects"]), reverse=True
+        )
+        assert len(page(broker, "/subjects?limit=1")["subjects"]) == 1
+
+
+@pytest.mark.parametrize("form", BROKERS)
+def test_health_and_readiness(form: str, start_broker: Callable[..., Broker], pool: object) -> None:
+    broker = start_broker(**BROKERS[form], lame_duck_grace_s=30, lame_duck_duration_s=0.1)
+    assert page(broker, "/healthz") == page(broker, "/readyz") == {"status": "ok"}
+    with clients_that_may_be_cut(broker) as wire:
+        broker.process.send_signal(signal.SIGTERM)
+        assert b'"ldm":true' in wire.read_line()
+        status, fields, body = fetch(broker, "/readyz")
+        assert (status, fields["content-type"]) == (503, "application/json")
+        assert json.loads(body) == {"status": "unavailable", "error": "draining"}
+        assert page(broker, "/healthz") == {"status": "ok"}
+        assert "subjectbus_ready 0\n" in fetch(broker, "/metrics")[2].decode()
+        assert len(connz(broker)) == 1
+    assert broker.wait_status() == 0
+
+
+@contextmanager
+def clients_that_may_be_cut(broker: Broker) -> Iterator[Wire]:
+    """A client of a broker that is going to end."""
+    with open_wire(broker, "tcp") as wire:
+        wire.handshake(protocol=1)
+        yield wire
+
+
+def test_history_grows_and_can_be_continued(broker: Broker) -> None:
+    def has_points() -> dict[str, Any] | None:
+        found = page(broker, "/history?resolution=1")
+        return found if len(found["columns"]["connections"]) >= 2 else None
+
+    with clients(broker, "one", transport="ws"):
+        found = wait_until(has_points)
+        names = {
+            *("connections", "connections_tcp", "connections_websocket", "connections_http", "subscriptions"),
+            *(f"{name}_per_s" for name in ("opened", "closed", "dropped", "gateway_requests")),
+            *(f"{way}_{what}_per_s" for way in ("in", "out") for what in ("msgs", "bytes")),
+            *("pending_bytes", "mem_bytes", "cpu_percent", "gateway_in_flight"),
+            *(f"mem_{name}_bytes" for name in ("connections", "routing", "pending", "buffers")),
+            *("gateway_p50_us", "gateway_p99_us"),
+            *(f"cpu_percent_shard_{shard}" for shard in range(broker.varz()["shards"])),
+        }
+        assert set(found["columns"]) == names
+        assert len({len(column) for column in found["columns"].values()}) == 1
+        assert found["resolution_s"] == 1
+        count = len(found["columns"]["connections"])
+        assert abs(found["now"] - (found["start"] + count - 1)) <= 2
+        assert all(size > 1 << 20 for size in found["columns"]["mem_bytes"])
+        last = found["start"] + count - 1
+
+        def is_seen() -> dict[str, Any] | None:
+            later = page(broker, f"/history?resolution=1&since={last}")
+            assert later["start"] == last + 1
+            return later if 1 in later["columns"]["connections_websocket"] else None
+
+        later = wait_until(is_seen)
+        at = later["columns"]["connections_websocket"].index(1)
+        assert later["columns"]["connections"][at] == 1
+        assert later["columns"]["connections_http"][at] == 0
+    for resolution in (10, 60):
+        found = page(broker, f"/history?resolution={resolution}&since=4102444800")
+        assert found["resolution_s"] == resolution
+        assert not any(found["columns"].values())
+    assert page(broker, "/history").keys() == found.keys()
+
+
+SAMPLE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\})? (\S+)')
+COUNTERS = {
+    *(f"connections_{name}" for name in ("opened", "closed", "transport_closed")),
+    *("accept_failures", "subscriptions_added", "subscriptions_removed"),
+    *(f"{way}_{what}" for way in ("received", "sent") for what in ("messages", "bytes")),
+    *("wire_received_bytes", "wire_sent_bytes", "writes", "matched_messages", "delivered_messages"),
+    *("dropped_messages", "no_responders", "stalls", "protocol_errors"),
+    *("http_requests", "http_errors", "event_streams", "gateway_requests", "gateway_timeouts"),
+    *("shard_turns", "shard_calls", "shard_cpu_seconds"),
+}
+GAUGES = {
+    *("connections", "max_connections", "subscriptions", "subjects", "pending_bytes", "ready"),
+    *("max_pending_total_bytes", "mailbox_messages", "accept_queue", "descriptors", "descriptors_limit"),
+    *("memory_bytes", "gateway_in_flight", "start_time_seconds"),
+}
+HISTOGRAMS = {"turn_duration_seconds", "turn_received_batch", "gateway_request_duration_seconds"}
+
+
+def metrics(broker: Broker, accept: str) -> tuple[str, dict[str, str], dict[str, list[tuple[str, float]]]]:
+    """The media type, each family's kind, and each name's labels and values."""
+    status, fields, body = fetch(broker, "/metrics", Accept=accept)
+    assert status == 200
+    kinds: dict[str, str] = {}
+    samples: dict[str, list[tuple[str, float]]] = {}
+    for line in body.decode().removesuffix("# EOF\n").splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert kinds.setdefault(name, kind) == kind
+        elif not line.startswith("# "):
+            matched = SAMPLE.fullmatch(line)
+            assert matched, line
+            samples.setdefault(matched[1], []).append((matched[2] or "", float(matched[3])))
+    return fields["content-type"], kinds, samples
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_metrics(broker: Broker, is_open: bool) -> None:  # noqa: FBT001
+    accept = "application/openmetrics-text; version=1.0.0, text/plain;q=0.5" if is_open else "text/plain"
+    with clients(broker, "one") as [wire]:
+        wire.send(b"SUB a 1\r\nPUB a 3\r\nabc\r\n")
+        wire.expect(b"MSG a 1 3\r\nabc\r\n")
+        kind, kinds, samples = metrics(broker, accept)
+    total = "" if is_open else "_total"
+    assert kind == (
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        if is_open
+        else "text/plain; version=0.0.4; charset=utf-8"
+    )
+    assert kinds == {
+        **{f"subjectbus_{name}{total}": "counter" for name in COUNTERS},
+        **{f"subjectbus_{name}": "gauge" for name in GAUGES},
+        **{f"subjectbus_{name}": "histogram" for name in HISTOGRAMS},
+        **({"subjectbus_build": "info"} if is_open else {"subjectbus_build_info": "gauge"}),
+        "process_resident_memory_bytes": "gauge",
+        f"process_cpu_seconds{total}": "counter",
+        "process_start_time_seconds": "gauge",
+    }
+    assert all(samples[f"subjectbus_{name}_total"] for name in COUNTERS)
+    assert all(samples[f"subjectbus_{name}"] for name in GAUGES)
+    assert dict(samples["subjectbus_connections"])['transport="tcp"'] == 1
+    assert dict(samples["subjectbus_received_messages_total"])['transport="tcp"'] >= 1
+    assert dict(samples["subjectbus_sent_bytes_total"])['transport="tcp"'] >= 3
+    assert samples["subjectbus_subscriptions"] == samples["subjectbus_ready"] == [("", 1)]
+    assert samples["process_resident_memory_bytes"][0][1] > 1 << 20
+    assert len(samples["subjectbus_shard_cpu_seconds_total"]) == broker.varz()["shards"]
+    for name in HISTOGRAMS:
+        counts = [count for _, count in samples[f"subjectbus_{name}_bucket"]]
+        assert counts == sorted(counts)
+        assert samples[f"subjectbus_{name}_bucket"][-1] == ('le="+Inf"', counts[-1])
+        assert samples[f"subjectbus_{name}_count"] == [("", counts[-1])]
+        assert samples[f"subjectbus_{name}_sum"][0][1] >= 0
+    assert dict(samples["subjectbus_turn_received_batch_bucket"])['le="65535.0"'] > 0
+
+
+def test_what_openmetrics_ends_with(broker: Broker) -> None:
+    assert fetch(broker, "/metrics", Accept="application/openmetrics-text")[2].endswith(b"\n# EOF\n")
+    assert b"# EOF" not in fetch(broker, "/metrics")[2]
+
+
+def test_varz_says_what_the_shards_do(broker: Broker) -> None:
+    with clients(broker, "one") as [wire]:
+        wire.send(b"SUB v.1 1\r\nSUB v.2 2\r\n")
+        wire.ping()
+        found = wait_until(lambda: found if (found := broker.varz())["subjects"] == 2 else None)
+        assert (found["proto"], found["go"], found["routes"]) == (1, "", 0)
+        assert (found["host"], found["port"]) == broker.tcp
+        assert TIME.fullmatch(found["start"])
+        assert found["start"] < found["now"]
+        assert re.fullmatch(r"(\d+m)?\d+s", found["uptime"])
+        assert found["cpu"] >= 0
+        assert sum(found["memory"].values()) == found["mem"]
+        assert set(found["memory"]) == {"connections", "routing", "pending", "buffers", "other"}
+        assert set(found["gateway"]) == {"in_flight", "requests", "timeouts", "duration_us"}
+        assert set(found["gateway"]["duration_us"]) == {"count", "mean", "p50", "p95", "p99", "max_bucket"}
+        assert [shard["index"] for shard in found["shard"]] == list(range(found["shards"]))
+        assert sum(shard["connections"] for shard in found["shard"]) == 1
+        for shard in found["shard"]:
+            assert shard["descriptors"]["used"] <= shard["descriptors"]["limit"]
+            assert shard["cpu_s"] > 0
+            assert shard["cpu_percent"] >= 0
+            assert set(shard["accept_queue"]) == {"tcp", "http"}
+            assert sum(shard["calls"].values()) > 0
+
+
+def test_the_console_is_one_page(broker: Broker) -> None:
+    status, fields, body = fetch(broker, "/")
+    assert (status, fields["content-type"]) == (200, "text/html; charset=utf-8")
+    policy = dict(part.strip().split(" ", 1) for part in fields["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert policy["connect-src"] == "'self'"
+    nonces = set(re.findall(rb'<(?:style|script) nonce="(\w+)"', body))
+    assert [f"'nonce-{nonce.decode()}'" for nonce in nonces] == [policy["script-src"]]
+    assert policy["style-src"] == policy["script-src"]
+    assert not re.search(rb'(src|href)="(https?:)?//', body)
+    assert fetch(broker, "/")[1]["content-security-policy"] != fields["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("/varz?x=1", "x"),
+        ("/healthz?js-enabled-only=true", "js-enabled-only"),
+        ("/readyz?a", "a"),
+        ("/metrics?name[]=x", "name[]"),
+        ("/history?resolution=5", "1, 10, 60"),
+        ("/history?since=yesterday", "since"),
+        ("/subjects?limit=65", "limit"),
+        ("/connz?sort=rtt", "cid, start, subs"),
+        ("/connz?limit=1025", "1 to 1024"),
+        ("/connz?limit=0", "1 to 1024"),
+        ("/connz?limit=", "limit"),
+        ("/connz?offset=-1", "offset"),
+        ("/connz?offset=4294967296", "offset"),
+        ("/connz?subs=maybe", "subs"),
+        ("/connz?cid=me", "cid"),
+        ("/connz?transport=udp", "websocket"),
+        ("/connz?name=%ff", "name"),
+        ("/connz?limit=1&limit=2", "limit"),
+        ("/connz?acc=x", "acc"),
+        ("/subsz?test=a.*", "test"),
+        ("/subsz?test=", "test"),
+        ("/subsz?sort=cid", "sort"),
+    ],
+)
+def test_bad_parameters_are_named(broker: Broker, path: str, named: str) -> None:
+    status, fields, body = fetch(broker, path)
+    assert (status, fields["content-type"]) == (400, "application/problem+json")
+    problem = json.loads(body)
+    assert problem["status"] == 400
+    assert named in problem["detail"]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_methods(broker: Broker, path: str) -> None:
+    status, fields, body = fetch(broker, path, "HEAD")
+    assert (status, body) == (200, b"")
+    assert int(fields["content-length"]) > 0
+    assert fields["content-type"] == fetch(broker, path)[1]["content-type"]
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        status, fields, body = fetch(broker, path, method)
+        assert (status, fields["allow"]) == (405, "GET, HEAD"), method
+        assert "GET" in json.loads(body)["detail"]
+
+
+def test_missing_pages_name_those_that_there_are(broker: Broker) -> None:
+    for path in ("/routez", "/connz/", "/v1/publish/a"):
+        status, _, body = fetch(broker, path)
+        assert status == 404
+        detail = json.loads(body)["detail"]
+        assert all(name in detail for name in PAGES)
+
+
+def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> None:
+    """Also those that the shards are asked for; nothing behind one overtakes it."""
+    paths = ["/connz?limit=3", "/healthz", "/subsz", "/subjects", "/connz?sort=x", "/connz"] * 20
+    with Caller(broker.monitor) as caller:
+        caller.send(b"".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in paths))
+        for path in paths:
+            answer = caller.answer()
+            if path == "/connz?sort=x":
+                assert answer.status == 400
+                continue
+            found = json.loads(answer.body)
+            assert answer.status == 200
+            match path:
+                case "/healthz":
+                    assert found == {"status": "ok"}
+                case "/subsz":
+                    assert found["total"] == 0
+                case "/subjects":
+                    assert found["one_in"] == 64
+                case _:
+                    assert found["limit"] == (3 if "limit" in path else 1024)
+        caller.send(b"HEAD /connz HTTP/1.1\r\nHost: x\r\n\r\nGET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
+        head = caller.answer(head_only=True)
+        assert int(head.fields["content-length"]) > 0
+        assert json.loads(caller.answer().body)["connections"] == []
+        caller.send(b"GET /connz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert caller.answer().status == 200
+        caller.expect_end()
+
+
+def test_who_does_not_wait_for_an_answer_disturbs_nobody(broker: Broker) -> None:
+    for _ in range(3 * MAX_CONNECTIONS):
+        with Caller(broker.monitor) as caller:
+            caller.send(b"GET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
+    wait_until(lambda: fetch(broker, "/connz")[0] == 200)
+
+
+def opened(broker: Broker) -> tuple[Caller, Answer]:
+    """A connection to the monitor and its first answer."""
+    caller = Caller(broker.monitor)
+    try:
+        caller.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        return caller, caller.answer()
+    except BaseException:
+        caller.socket.close()
+        raise
+
+
+def test_the_monitor_serves_so_many_connections_at_once(broker: Broker) -> None:
+    with ExitStack() as stack:
+        callers = []
+
+        def add() -> bool:
+            caller, answer = opened(broker)
+            stack.callback(caller.socket.close)
+            callers.append((caller, answer))
+            return answer.status == 503
+
+        # Those of earlier tests may not be quite gone.
+        wait_until(add)
+        assert [answer.status for _, answer in callers[:-1]] == [200] * (len(callers) - 1)
+        assert len(callers) - 1 <= MAX_CONNECTIONS
+        refused, answer = callers[-1]
+        assert str(MAX_CONNECTIONS) in json.loads(answer.body)["detail"]
+        assert answer.fields["connection"] == "close"
+        refused.expect_end()
+        # Those who are served are served further.
+        first, _ = callers[0]
+        first.send(b"GET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert first.answer().status == 200
+    wait_until(lambda: fetch(broker, "/healthz")[0] == 200)
+
+
+def test_exactly_so_many_are_served(start_broker: Callable[..., Broker]) -> None:
+    broker = start_broker(shards=1)
+    with ExitStack() as stack:
+        for n in range(MAX_CONNECTIONS + 1):
+            caller, answer = opened(broker)
+            stack.callback(caller.socket.close)
+            assert answer.status == (200 if n < MAX_CONNECTIONS else 503)
+
+
+def test_pages_longer_than_a_clients_share_are_served(start_broker: Callable[..., Broker]) -> None:
+    broker = start_broker(shards=1, max_payload=1024, max_pending=1024)
+    with Caller(broker.monitor) as caller:
+        for path in ("/metrics", "/varz", "/", "/connz"):
+            caller.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert caller.answer().status == 200
+    assert len(fetch(broker, "/metrics")[2]) > 1024
+    assert broker.varz()["slow_consumers"] == 0
