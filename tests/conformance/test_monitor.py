@@ -1,4 +1,4 @@
-"""The monitor's pages: connections, subscriptions, hot subjects, history, health, and how they are asked for."""
+"""The monitor's pages: what they show of connections, subjects and shards, and how they are asked for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def fetch(broker: Broker, path: str, method: str = "GET", **fields: str) -> tupl
     with closing(HTTPConnection(*broker.monitor, timeout=10)) as connection:
         connection.request(method, path, headers=fields)
         response = connection.getresponse()
-        return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+        return (
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            response.read(),
+        )
 
 
 def page(broker: Broker, path: str) -> dict[str, Any]:
@@ -136,7 +140,7 @@ def test_transports_are_told_apart(broker: Broker) -> None:
 
 @contextmanager
 def clients_on_all_shards(broker: Broker) -> Iterator[list[Wire]]:
-    """At least 12 clients, and at least one on each shard: which one gets a connection is up to the kernel."""
+    """At least 12 clients, and at least one on each shard: which shard gets one is the kernel's to say."""
     shards = broker.varz()["shards"]
     with ExitStack() as stack:
         wires: list[Wire] = []
@@ -384,7 +388,7 @@ def metrics(broker: Broker, accept: str) -> tuple[str, dict[str, str], dict[str,
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_metrics(broker: Broker, is_open: bool) -> None:  # noqa: FBT001
+def test_metrics(broker: Broker, is_open: bool) -> None:
     accept = "application/openmetrics-text; version=1.0.0, text/plain;q=0.5" if is_open else "text/plain"
     with clients(broker, "one") as [wire]:
         wire.send(b"SUB a 1\r\nPUB a 3\r\nabc\r\n")
