@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conformance.test_monitor import clients, fetch
+from tests.monitor import clients, fetch
 
 if TYPE_CHECKING:
     from tests.servers import Broker
