@@ -13,7 +13,7 @@
 //! | `nats` | operations of a client |
 //! | `delivery` | from a published message to its receivers |
 //! | `outbound` | what is appended to a connection's output |
-//! | `monitor` | `/healthz` and `/varz` |
+//! | `monitor` | what is served of all this: pages for tools, metrics, history, the console |
 //! | `clients` | what clients say of themselves |
 //! | `histogram` | distributions of what is measured |
 //! | `sample` | what a shard measures of itself |

@@ -123,6 +123,7 @@ impl Broker {
             published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
             driver,
             started: Instant::now(),
+            start: SystemTime::now(),
             seed,
         });
         let mailboxes = MailboxesBuilder::build(shards).map_err(StartError::Io)?;

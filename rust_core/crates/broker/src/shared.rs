@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use reactor::DriverKind;
 use router::SharedRouter;
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) published: Box<[Arc<Published>]>,
     pub(crate) driver: DriverKind,
     pub(crate) started: Instant,
+    /// The same by the calendar.
+    pub(crate) start: SystemTime,
     pub(crate) seed: u64,
 }
 

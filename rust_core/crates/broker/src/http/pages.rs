@@ -68,20 +68,7 @@ impl Shard {
         };
         let text;
         let answer = match page {
-            Page::Console => {
-                let (html, policy) = monitor::console();
-                let answer = Answer {
-                    status: 200,
-                    kind: "text/html; charset=utf-8",
-                    fields: &[
-                        ("Content-Security-Policy", &policy),
-                        ("X-Content-Type-Options", "nosniff"),
-                        ("Cache-Control", "no-store"),
-                    ],
-                    body: html.as_bytes(),
-                };
-                return self.respond(io, id, call, &answer);
-            }
+            Page::Console => return self.show_console(io, id, call),
             Page::Varz => {
                 text = monitor.varz(&self.shared).to_string();
                 Answer::json(&text)
@@ -114,6 +101,21 @@ impl Shard {
                 http.enter(State::Survey(asking), io.now());
                 return true;
             }
+        };
+        self.respond(io, id, call, &answer)
+    }
+
+    fn show_console(&mut self, io: &mut Io, id: ConnId, call: &Call) -> bool {
+        let (html, policy) = monitor::console();
+        let answer = Answer {
+            status: 200,
+            kind: "text/html; charset=utf-8",
+            fields: &[
+                ("Content-Security-Policy", &policy),
+                ("X-Content-Type-Options", "nosniff"),
+                ("Cache-Control", "no-store"),
+            ],
+            body: html.as_bytes(),
         };
         self.respond(io, id, call, &answer)
     }

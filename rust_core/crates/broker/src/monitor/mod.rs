@@ -6,11 +6,12 @@
 //! | `varz`, `metrics`, `console` | the pages that the monitor's shard knows itself |
 //! | [`survey`], `selection`, `connz`, `subsz`, [`hot`] | those that all shards have to be asked for |
 //! | `watch`, `history` | what is read once a second, and kept |
-//! | [`exposition`], `time` | how it is written |
+//! | [`exposition`], `families`, `time` | how it is written |
 
 mod connz;
 mod console;
 mod exposition;
+mod families;
 mod history;
 mod hot;
 mod metrics;

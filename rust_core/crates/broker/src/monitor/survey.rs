@@ -193,7 +193,7 @@ impl Shard {
                 self.sweep(io, &question, sweep)
             }
             Task::Describe(candidates, rows) => {
-                let clock = Clock::new(self.shared.started.elapsed());
+                let clock = Clock::new(&self.shared);
                 *rows = describe(io, &question, mem::take(candidates), &clock);
                 true
             }

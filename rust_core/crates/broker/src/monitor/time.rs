@@ -1,6 +1,8 @@
 //! Points and lengths of time as nats-server's monitor writes them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::shared::Shared;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -25,32 +27,30 @@ pub(crate) fn uptime(time: Duration) -> String {
         .collect()
 }
 
-/// Tells what the seconds since the broker's start are by the calendar.
+/// When a broker started, by the calendar and by a clock that nobody sets: what happened at which second
+/// since then stays the same, whoever asks and whenever.
 pub(crate) struct Clock {
-    pub(crate) now: SystemTime,
-    /// Now, as time since the start.
-    elapsed: Duration,
+    start: SystemTime,
+    started: Instant,
 }
 
 impl Clock {
-    /// The clock of a broker that started so long ago.
-    pub(crate) fn new(elapsed: Duration) -> Self {
+    pub(crate) fn new(shared: &Shared) -> Self {
         Self {
-            now: SystemTime::now(),
-            elapsed,
+            start: shared.start,
+            started: shared.started,
         }
     }
 
     /// The time so many seconds after the start.
     pub(crate) fn at(&self, second: u32) -> SystemTime {
-        let start = self.now.checked_sub(self.elapsed).unwrap_or(UNIX_EPOCH);
-        start + Duration::from_secs(second.into())
+        self.start + Duration::from_secs(second.into())
     }
 
     /// Whole seconds that have passed since then.
     pub(crate) fn since(&self, second: u32) -> Duration {
-        let passed = self.elapsed.as_secs().saturating_sub(second.into());
-        Duration::from_secs(passed)
+        let passed = self.started.elapsed().as_secs();
+        Duration::from_secs(passed.saturating_sub(second.into()))
     }
 }
 

@@ -1,9 +1,11 @@
 //! `/varz`: counters and settings, by the names that NATS tools know where they have one.
 
+use std::time::SystemTime;
+
 use serde_json::{Map, Value, json};
 
 use super::Monitor;
-use super::time::{Clock, rfc3339, uptime};
+use super::time::{rfc3339, uptime};
 use super::watch::waits;
 use crate::counters::{Counter, Gauge, Published, Totals};
 use crate::shared::Shared;
@@ -66,7 +68,6 @@ pub(super) fn calls(shard: &Published) -> [(&'static str, u64); 4] {
 /// What does not change, and the time.
 fn settings(shared: &Shared) -> Map<String, Value> {
     let elapsed = shared.started.elapsed();
-    let clock = Clock::new(elapsed);
     let (host, port) = shared.info.address();
     let settings = json!({
         "server_id": shared.info.server_id(),
@@ -76,8 +77,8 @@ fn settings(shared: &Shared) -> Map<String, Value> {
         "go": "",
         "host": host,
         "port": port,
-        "start": rfc3339(clock.at(0)),
-        "now": rfc3339(clock.now),
+        "start": rfc3339(shared.start),
+        "now": rfc3339(SystemTime::now()),
         "uptime": uptime(elapsed),
         "uptime_s": elapsed.as_secs_f64(),
         "cores": std::thread::available_parallelism().map_or(1, usize::from),

@@ -12,6 +12,9 @@ use crate::session::TransportKind;
 use crate::shard::{Io, Shard};
 use crate::shared::Shared;
 
+/// The shortest time over which rates and shares are worked out.
+const MOMENT: Duration = Duration::from_millis(100);
+
 /// What was read at one time.
 struct Reading {
     at: Instant,
@@ -45,13 +48,10 @@ struct Load {
     percent: f64,
 }
 
-/// The shortest time, in nanoseconds, over which a share of processor time is worked out.
-const SHORTEST: u64 = 100_000_000;
-
 impl Load {
     fn update(&mut self, cpu: u64, at: u64) {
         // A shard that has not measured since is as busy as it was, and a moment says nothing.
-        if at > self.at + SHORTEST {
+        if at > self.at + MOMENT.as_nanos() as u64 {
             let used = cpu.saturating_sub(self.cpu) as f64;
             self.percent = 100.0 * used / (at - self.at) as f64;
             (self.cpu, self.at) = (cpu, at);
@@ -131,11 +131,14 @@ impl Watch {
     fn advance(&mut self, shared: &Shared) {
         let reading = Reading::take(shared);
         let passed = reading.at.saturating_duration_since(self.last.at);
+        if passed < MOMENT {
+            return;
+        }
         for (load, shard) in self.loads.iter_mut().zip(&shared.published) {
             load.update(shard.gauge(Gauge::Cpu), shard.gauge(Gauge::CpuAt));
         }
         self.extent = shared.routing.extent();
-        let row = self.row(shared, &reading, passed.max(Duration::from_millis(1)));
+        let row = self.row(shared, &reading, passed);
         self.history.feed(unix(SystemTime::now()), &row);
         self.last = reading;
     }
