@@ -48,6 +48,7 @@ impl Monitor {
             "purpose",
             memory.by_purpose(),
         );
+        metrics.log();
         metrics.process(memory.resident, is_ready);
         metrics.out.finish()
     }
@@ -321,6 +322,18 @@ impl Metrics<'_> {
                 ("http", shard.gauge(Gauge::AcceptQueueHttp)),
             ]
         });
+    }
+
+    fn log(&mut self) {
+        let log = &self.shared.log;
+        let help = "Lines left out of the log for their number.";
+        self.family(Kind::Counter, "log_suppressed", "", help, |family| {
+            for (kind, count) in log.suppressed() {
+                family.sample(&[("kind", kind)], count);
+            }
+        });
+        let help = "Lines of the log that nobody took in time.";
+        self.single(Kind::Counter, "log_lost", "", help, log.lost().into());
     }
 
     fn process(&mut self, resident: u64, is_ready: bool) {
