@@ -246,7 +246,10 @@ impl Broker {
         self.threads().is_up = true;
         self.shared.log.write(Event::Driver {
             driver: self.shared.driver.to_string(),
-            reason: self.fallback.clone(),
+            reason: self
+                .fallback
+                .as_ref()
+                .map(|why| format!("no io_uring: {why}")),
             shards: size.shards,
             max_connections: size.max_connections,
         });
