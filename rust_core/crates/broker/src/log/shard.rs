@@ -141,6 +141,32 @@ fn clip(text: &str) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shared::ListenerKind;
+
+    /// Allocations of a thousand connections that begin and end at once.
+    fn allocations(level: LogLevel) -> u64 {
+        let now = Instant::now();
+        let mut log = ShardLog::new(Arc::new(Log::new(level, 1)), 0, now);
+        let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 4222));
+        let session = Session::new(1, peer, ListenerKind::Tcp, 0);
+        let mut herd = || {
+            for _ in 0..1000 {
+                log.connected(now, &session);
+                log.identified(now, &session);
+                log.refused(now, Some(&session), 404, "nothing here");
+                log.closed(now, &session, Reason::ClientClosed);
+            }
+        };
+        // The burst, which is written.
+        herd();
+        allocation_counter::measure(herd).count_total
+    }
+
+    #[test]
+    fn what_is_not_written_is_not_made_either() {
+        assert_eq!(allocations(LogLevel::Info), 0, "not asked for");
+        assert_eq!(allocations(LogLevel::Debug), 0, "beyond their rate");
+    }
 
     #[test]
     fn long_texts_are_cut_between_characters() {
