@@ -259,6 +259,13 @@ def test_no_client_forges_a_line(start: Start, log_format: str) -> None:
         assert '\\" level=error\\r\\n{\\"kind\\": \\"forged\\"}\\ntime=now kind=forged \\\\\\u001b' in log
 
 
+def metrics(broker: Broker) -> list[str]:
+    """The lines of /metrics."""
+    with closing(http.client.HTTPConnection(*broker.monitor, timeout=10)) as connection:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().decode().splitlines()
+
+
 def test_a_herd_is_summed_up(start: Start) -> None:
     """A burst of each kind is written one by one, the rest is counted; nothing is left out of the sums."""
     broker = start(log_level="debug", shards=1)
@@ -268,6 +275,7 @@ def test_a_herd_is_summed_up(start: Start) -> None:
             wire.handshake()
     broker.wait_idle()
     counted = broker.varz()["log"]
+    exposed = metrics(broker)
     broker.stop()
     said = lines(broker)
     assert counted["lost"] == 0
@@ -279,6 +287,8 @@ def test_a_herd_is_summed_up(start: Start) -> None:
         assert written + sum(summed) == herd
         assert counted["suppressed"][kind] == herd - written
         assert 1 <= len(summed) < 20
+        assert f'subjectbus_log_suppressed_total{{kind="{kind}"}} {herd - written}' in exposed
+    assert "subjectbus_log_lost_total 0" in exposed
 
 
 @contextmanager

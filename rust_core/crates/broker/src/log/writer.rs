@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn an_output_that_takes_nothing_does_not_keep_the_end() {
         let log = Arc::new(Log::new(LogLevel::Info, 1));
-        let (_never, taken) = mpsc::channel();
+        let (_never, taken) = mpsc::sync_channel(1);
         let writer = Writer::start_on(&log, LogFormat::Text, Box::new(Stuck(taken))).unwrap();
         log.write(Event::Stopped);
         let begun = Instant::now();
