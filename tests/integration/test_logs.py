@@ -413,4 +413,5 @@ def test_a_broker_inside_a_program_is_quiet(level: list[str], kinds: list[str]) 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     assert ended.stdout == ""
     said = [line.split(" kind=")[1].split()[0] for line in ended.stderr.splitlines()]
-    assert said == kinds
+    # The client may have read the end of its connection before the broker has seen it.
+    assert sorted(said) == sorted(kinds)
