@@ -109,21 +109,12 @@ impl Broker {
         };
         let size = capacity::size(config, tables).map_err(StartError::Config)?;
         let (shards, max_connections) = (size.shards, size.max_connections);
-        let reservations = addresses
-            .into_iter()
-            .map(|(key, address)| match Reservation::new(address) {
-                Ok(reservation) => Ok((key, reservation)),
-                Err(error) => Err(StartError::Listen(key, error)),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let reservations = reserve(addresses)?;
         let addresses: Vec<_> = reservations
             .iter()
             .map(|(key, reservation)| (*key, reservation.address()))
             .collect();
-        let seed = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_nanos());
-        let seed = seed as u64 ^ u64::from(std::process::id()) << 32;
+        let seed = seed();
         let shared = Arc::new(Shared {
             routing: SharedRouter::new(),
             limits: config.limits(max_connections),
@@ -347,6 +338,24 @@ impl Drop for Broker {
         self.post_all(|| Mail::Stop);
         let _ = self.join(Duration::from_secs(10));
     }
+}
+
+/// Reserves each listener's address.
+fn reserve(
+    addresses: Vec<(&'static str, SocketAddr)>,
+) -> Result<Vec<(&'static str, Reservation)>, StartError> {
+    let reserved = |(key, address)| match Reservation::new(address) {
+        Ok(reservation) => Ok((key, reservation)),
+        Err(error) => Err(StartError::Listen(key, error)),
+    };
+    addresses.into_iter().map(reserved).collect()
+}
+
+/// A number that differs from broker to broker.
+fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = since.map_or(0, |since| since.as_nanos());
+    nanos as u64 ^ u64::from(std::process::id()) << 32
 }
 
 fn run_shard(

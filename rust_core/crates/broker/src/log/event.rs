@@ -137,14 +137,55 @@ impl Event {
 
     /// Hands each field to `visit`, in the order in which they are written.
     pub(super) fn fields<'a>(&'a self, mut visit: impl FnMut(&'static str, Value<'a>)) {
-        use Value::{Address, Number, Text, Time};
-        if let Some(client) = self.client() {
-            visit("cid", Number(client.cid));
-            visit("remote", Address(client.remote));
-            visit("transport", Text(client.transport.name()));
+        match self.client() {
+            Some(client) => self.client_fields(client, &mut visit),
+            None => self.broker_fields(&mut visit),
         }
+    }
+
+    /// The fields of an event that is about a client.
+    fn client_fields<'a>(
+        &'a self,
+        client: &'a Client,
+        visit: &mut impl FnMut(&'static str, Value<'a>),
+    ) {
+        use Value::{Address, Number, Text};
+        visit("cid", Number(client.cid));
+        visit("remote", Address(client.remote));
+        visit("transport", Text(client.transport.name()));
         match self {
-            Self::ClientConnected(_) | Self::PublisherStalled(_) | Self::Stopped => {}
+            Self::ClientIdentified {
+                info: Some(info), ..
+            } => {
+                visit("name", Text(&info.name));
+                visit("lang", Text(&info.lang));
+                visit("version", Text(&info.version));
+            }
+            Self::ClientClosed {
+                reason,
+                traffic,
+                duration,
+                ..
+            } => {
+                visit("reason", Text(reason.name()));
+                visit("duration_s", Number(u64::from(*duration)));
+                visit("in_msgs", Number(traffic.in_msgs));
+                visit("in_bytes", Number(traffic.in_bytes));
+                visit("out_msgs", Number(traffic.out_msgs));
+                visit("out_bytes", Number(traffic.out_bytes));
+            }
+            Self::RequestRefused { status, detail, .. } => {
+                visit("status", Number(u64::from(*status)));
+                visit("reason", Text(detail));
+            }
+            _ => {}
+        }
+    }
+
+    /// The fields of an event that is about the broker.
+    fn broker_fields<'a>(&'a self, visit: &mut impl FnMut(&'static str, Value<'a>)) {
+        use Value::{Address, Number, Text, Time};
+        match self {
             Self::Driver {
                 driver,
                 reason,
@@ -165,30 +206,6 @@ impl Event {
                 if self.is_unprotected() {
                     visit("detail", Text(UNPROTECTED));
                 }
-            }
-            Self::ClientIdentified { info, .. } => {
-                if let Some(info) = info {
-                    visit("name", Text(&info.name));
-                    visit("lang", Text(&info.lang));
-                    visit("version", Text(&info.version));
-                }
-            }
-            Self::ClientClosed {
-                reason,
-                traffic,
-                duration,
-                ..
-            } => {
-                visit("reason", Text(reason.name()));
-                visit("duration_s", Number(u64::from(*duration)));
-                visit("in_msgs", Number(traffic.in_msgs));
-                visit("in_bytes", Number(traffic.in_bytes));
-                visit("out_msgs", Number(traffic.out_msgs));
-                visit("out_bytes", Number(traffic.out_bytes));
-            }
-            Self::RequestRefused { status, detail, .. } => {
-                visit("status", Number(u64::from(*status)));
-                visit("reason", Text(detail));
             }
             Self::AcceptFailed { failures } => {
                 visit("failures", Number(*failures));
@@ -220,6 +237,7 @@ impl Event {
                 }
                 visit("suppressed", Number(*suppressed));
             }
+            _ => {}
         }
     }
 
