@@ -30,11 +30,11 @@ class Broker:
     def driver(self) -> tuple[str, str | None]:
         """The driver in use, and why "auto" did not choose the best one if it did not."""
 
-    def drain(self) -> None:
-        """Begins the lame duck and returns at once."""
+    def drain(self, reason: str = "") -> None:
+        """Begins the lame duck and returns at once; the reason is for the log."""
 
-    def stop(self) -> None:
-        """Ends at once."""
+    def stop(self, reason: str = "") -> None:
+        """Ends at once; the reason is for the log."""
 
     def join(self, timeout_s: float) -> bool:
         """True when every shard has ended; RuntimeError when a shard panicked. Releases the GIL."""

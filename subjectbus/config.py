@@ -92,6 +92,20 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lame_duck_duration_s: Annotated[
         Seconds | UnsetType, Meta(description="Seconds over which a drain spreads its closes.")
     ] = UNSET
+    log_format: Annotated[
+        Literal["text", "json"] | UnsetType,
+        Meta(
+            description="How the log on standard error is written: logfmt, or an object for each line.",
+            extra={"metavar": "text|json"},
+        ),
+    ] = UNSET
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | UnsetType,
+        Meta(
+            description="The least grave events that are logged.",
+            extra={"metavar": "debug|info|warning|error"},
+        ),
+    ] = UNSET
 
     def to_json(self) -> str:
         """The keys that were set, as the JSON object that the broker takes."""

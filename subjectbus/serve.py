@@ -9,8 +9,9 @@ from typing import Annotated, Any, get_args, get_origin
 import click
 import msgspec
 
-from subjectbus import limits
+from subjectbus import limits, settings
 from subjectbus.config import BrokerConfig, load_config
+from subjectbus.errors import BrokerError
 from subjectbus.server import Server, default_config
 
 _SIGNALS = {signal.SIGTERM, signal.SIGINT}
@@ -53,15 +54,15 @@ def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     config = load_config(config_path, given)
     limits.raise_descriptor_limit()
-    server = Server(config)
+    server = Server(settings.merge(BrokerConfig(log_level=default_config()["log_level"]), config))
     with _signals_held():
         server.start()
-        driver, reason = server.driver()
-        if reason is not None:
-            click.echo(f"subjectbus: no io_uring ({reason}): using {driver}", err=True)
         listeners = " ".join(f"{name}={address}" for name, address in server.addresses().items())
         click.echo(f"ready {listeners}")
-        return _run_until_signalled(server)
+        try:
+            return _run_until_signalled(server)
+        except BrokerError as error:
+            return error.exit_status  # the log has said it
 
 
 @contextmanager
@@ -87,11 +88,9 @@ def _run_until_signalled(server: Server) -> int:
         number = signal.sigwait(_SIGNALS)
         name = signal.Signals(number).name
         if draining:
-            click.echo(f"subjectbus: {name} again: ending at once", err=True)
-            server.stop()
+            server.stop(name)
             server.wait(_STOP_TIMEOUT_S)
             return 128 + number
-        click.echo(f"subjectbus: {name}: draining", err=True)
-        server.drain()
+        server.drain(name)
         draining = True
     return 0

@@ -4,13 +4,16 @@ import json
 from types import TracebackType
 from typing import Any, Self
 
-from subjectbus import _core
+from subjectbus import _core, settings
 from subjectbus.config import BrokerConfig
 from subjectbus.errors import AddressError, BrokerError, ConfigError
 
 __version__ = _core.__version__
 
 _STOP_TIMEOUT_S = 10.0
+
+#: A program that has a broker inside shall hear of it when something is wrong, and not otherwise.
+_EMBEDDED = BrokerConfig(log_level="warning")
 
 
 def default_config() -> dict[str, Any]:
@@ -32,12 +35,15 @@ class Server:
 
     Calling order: `start()`, then `addresses()` and `counters()` at will, then `drain()` or `stop()`, then
     `wait()`. As a context manager it starts on entry, and on exit it stops and waits.
+
+    It logs to standard error, from a thread of its own: warnings and errors, unless `log_level` is set.
     """
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
         """Checks the configuration; raises ConfigError that names the key. Opens nothing yet."""
         try:
-            self._broker = _core.Broker((config or BrokerConfig()).to_json())
+            config = settings.merge(_EMBEDDED, config or BrokerConfig())
+            self._broker = _core.Broker(config.to_json())
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
@@ -61,13 +67,16 @@ class Server:
         """The driver in use, and why "auto" has to do without the best one if it has."""
         return self._broker.driver()
 
-    def drain(self) -> None:
-        """Begins the lame duck: no new connections, clients are told and then closed. Returns at once."""
-        self._broker.drain()
+    def drain(self, reason: str = "") -> None:
+        """Begins the lame duck: no new connections, clients are told and then closed. Returns at once.
 
-    def stop(self) -> None:
-        """Ends at once; what is pending is dropped and counted."""
-        self._broker.stop()
+        The log gives `reason`, such as the name of a signal, where there is one.
+        """
+        self._broker.drain(reason)
+
+    def stop(self, reason: str = "") -> None:
+        """Ends at once; what is pending is dropped and counted. The log gives `reason`."""
+        self._broker.stop(reason)
 
     def wait(self, timeout_s: float) -> bool:
         """True when every shard has ended, False when the time is up; BrokerError when a shard failed."""

@@ -86,6 +86,8 @@ def test_flags_override_the_file(start_broker: Callable[..., Broker], tmp_path: 
         (["--no-such-flag"], "--no-such-flag"),
         (["--tcp", "nonsense"], "nonsense"),
         (["--driver", "kqueue"], "kqueue"),
+        (["--log-level", "loud"], "debug, info, warning, error"),
+        (["--log-format", "xml"], "text, json"),
         (["--max-payload", "-1"], "max-payload"),
         (["--config", "absent.toml"], "absent.toml"),
         (["--max-connections", "100000000"], "max-connections"),

@@ -9,6 +9,7 @@ use reactor::DriverKind;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::capacity;
+pub use crate::log::{LogFormat, LogLevel};
 
 /// A setting that is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +130,10 @@ pub struct Config {
     pub lame_duck_grace_s: f64,
     /// Time over which lame duck mode closes the clients.
     pub lame_duck_duration_s: f64,
+    /// How the log is written.
+    pub log_format: LogFormat,
+    /// The least grave events that are logged.
+    pub log_level: LogLevel,
 }
 
 impl Default for Config {
@@ -158,6 +163,8 @@ impl Default for Config {
             // Together they fit into the 30 s that service managers allow for stopping.
             lame_duck_grace_s: 2.0,
             lame_duck_duration_s: 20.0,
+            log_format: LogFormat::Text,
+            log_level: LogLevel::Info,
         }
     }
 }

@@ -24,6 +24,14 @@ macro_rules! named {
             $($(#[$doc])* $variant,)*
         }
         const $names: &[&str] = &[$($name,)*];
+        #[allow(dead_code, reason = "not every list is gone through")]
+        impl $type {
+            pub(crate) const ALL: &[Self] = &[$(Self::$variant,)*];
+
+            pub(crate) const fn name(self) -> &'static str {
+                $names[self as usize]
+            }
+        }
     };
 }
 

@@ -214,6 +214,7 @@ impl Shard {
             }
             return;
         }
+        let now = io.now();
         let Some(conn) = io.conn_mut(id) else {
             return;
         };
@@ -221,6 +222,7 @@ impl Shard {
             conn.session.is_stalled = true;
             self.is_stalled |= self.reading == Some(id);
             self.counts.add(Counter::Stalls, 1);
+            self.log.stalled(now, &conn.session);
             io.set_reading(id, false);
             io.set_timer(id, Timer::RESUME, Timer::STALL);
         }

@@ -36,11 +36,13 @@ impl Handler for Shard {
     }
 
     fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {
+        let now = io.now();
         let Some(conn) = io.conn_mut(id) else { return };
         if !conn.session.is_client {
             self.open_monitor(io, id);
             return;
         }
+        self.log.connected(now, &conn.session);
         let transport = conn.session.framing.transport();
         self.counts.add_flow(transport, Flow::Opened, 1);
         self.open += 1;
@@ -93,7 +95,7 @@ impl Handler for Shard {
 
     fn on_closed(
         &mut self,
-        _: &mut Io,
+        io: &mut Io,
         id: ConnId,
         mut session: Session,
         why: Closed,
@@ -116,6 +118,7 @@ impl Handler for Shard {
             let transport = session.framing.transport();
             self.counts.add_flow(transport, Flow::Closed, 1);
             self.counts.add_closed(reason);
+            self.log.closed(io.now(), &session, reason);
             self.open -= 1;
             self.shared.open.fetch_sub(1, Ordering::Relaxed);
         } else if let Some(monitor) = &mut self.monitor {

@@ -17,6 +17,7 @@
 //! | `clients` | what clients say of themselves |
 //! | `histogram` | distributions of what is measured |
 //! | `sample` | what a shard measures of itself |
+//! | `log` | what is logged, and how |
 //! | [`counters`] | what has happened, and the conservation rule |
 
 mod capacity;
@@ -29,6 +30,7 @@ mod handler;
 mod histogram;
 mod http;
 mod info;
+mod log;
 mod mail;
 mod monitor;
 mod nats;

@@ -153,9 +153,11 @@ impl Shard {
             self.unsubscribe(io, id, place);
         }
         flags.connect(&options);
+        let now = io.now();
         if let Some(conn) = io.conn_mut(id) {
             conn.session.flags = *flags;
             conn.session.info = self.clients.share(&options);
+            self.log.identified(now, &conn.session);
         }
         self.acknowledge(io, id, *flags);
     }

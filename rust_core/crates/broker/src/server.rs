@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +21,7 @@ use crate::config::{Config, ConfigError};
 use crate::counters::{Published, Totals};
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
+use crate::log::{self, Event, Log};
 use crate::mail::Mail;
 use crate::shard::Shard;
 use crate::shared::{Backlog, ListenerKind, Shared, Weight};
@@ -31,6 +32,9 @@ const MAX_GATHERED: usize = 64 << 20;
 
 /// Bytes that a shard receives or appends in one turn before it writes.
 const TURN_BUDGET: usize = 4 << 20;
+
+/// How long the end waits until the log is written.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The broker could not be started.
 #[derive(Debug)]
@@ -62,6 +66,16 @@ pub struct Broker {
     addresses: Vec<(&'static str, SocketAddr)>,
     fallback: Option<String>,
     threads: Mutex<Threads>,
+    ending: Ending,
+    /// Last, so that everything before has been logged when it is dropped.
+    _writer: log::Writer,
+}
+
+/// How the broker's end was asked for.
+#[derive(Default)]
+struct Ending {
+    draining: OnceLock<Instant>,
+    stopping: OnceLock<()>,
 }
 
 /// The shards' threads and what is known of their ends.
@@ -70,6 +84,8 @@ struct Threads {
     ended: Receiver<Result<(), String>>,
     running: usize,
     failure: Option<String>,
+    /// The end is to be logged.
+    is_up: bool,
 }
 
 /// How a shard's thread reports.
@@ -93,21 +109,12 @@ impl Broker {
         };
         let size = capacity::size(config, tables).map_err(StartError::Config)?;
         let (shards, max_connections) = (size.shards, size.max_connections);
-        let reservations = addresses
-            .into_iter()
-            .map(|(key, address)| match Reservation::new(address) {
-                Ok(reservation) => Ok((key, reservation)),
-                Err(error) => Err(StartError::Listen(key, error)),
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let reservations = reserve(addresses)?;
         let addresses: Vec<_> = reservations
             .iter()
             .map(|(key, reservation)| (*key, reservation.address()))
             .collect();
-        let seed = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |now| now.as_nanos());
-        let seed = seed as u64 ^ u64::from(std::process::id()) << 32;
+        let seed = seed();
         let shared = Arc::new(Shared {
             routing: SharedRouter::new(),
             limits: config.limits(max_connections),
@@ -121,6 +128,7 @@ impl Broker {
             weights: (0..shards).map(|_| Weight::default()).collect(),
             next_cid: AtomicU64::new(1),
             published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
+            log: Arc::new(Log::new(config.log_level, shards)),
             driver,
             started: Instant::now(),
             start: SystemTime::now(),
@@ -133,15 +141,20 @@ impl Broker {
             ended,
             running: 0,
             failure: None,
+            is_up: false,
         };
+        let writer = log::Writer::start(&shared.log, config.log_format).map_err(StartError::Io)?;
         let broker = Self {
             shared,
             mailboxes,
             addresses,
             fallback,
             threads: Mutex::new(threads),
+            ending: Ending::default(),
+            _writer: writer,
         };
         broker.spawn_all(&size, driver, tables == Tables::PerShard, &tell_ended)?;
+        broker.log_start(&size);
         Ok(broker)
     }
 
@@ -157,13 +170,27 @@ impl Broker {
         (self.shared.driver, self.fallback.as_deref())
     }
 
-    /// Begins lame duck mode and returns; the broker ends when its last client has gone.
-    pub fn drain(&self) {
+    /// Begins lame duck mode and returns; the broker ends when its last client has gone. The log says
+    /// `reason`, which may be empty.
+    pub fn drain(&self, reason: &str) {
+        if self.ending.draining.set(Instant::now()).is_ok() {
+            self.shared.log.write(Event::Draining {
+                reason: reason.to_owned(),
+                connections: self.connections(),
+            });
+        }
         self.post_all(|| Mail::Drain);
     }
 
-    /// Ends the broker at once: connections get one last write.
-    pub fn stop(&self) {
+    /// Ends the broker at once: connections get one last write. The log says `reason`, which may be
+    /// empty.
+    pub fn stop(&self, reason: &str) {
+        if self.ending.stopping.set(()).is_ok() {
+            self.shared.log.write(Event::Stopping {
+                reason: reason.to_owned(),
+                connections: self.connections(),
+            });
+        }
         self.post_all(|| Mail::Stop);
     }
 
@@ -181,7 +208,7 @@ impl Broker {
                     threads.running -= 1;
                     if let Err(failure) = outcome {
                         threads.failure.get_or_insert(failure);
-                        self.stop();
+                        self.post_all(|| Mail::Stop);
                     }
                 }
                 Err(_) => return Ok(false),
@@ -191,6 +218,9 @@ impl Broker {
             // The thread has caught its own panics.
             let _ = thread.join();
         }
+        if std::mem::take(&mut threads.is_up) {
+            self.log_end(threads.failure.is_some());
+        }
         threads.failure.clone().map_or(Ok(true), Err)
     }
 
@@ -198,6 +228,42 @@ impl Broker {
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.shared.totals()
+    }
+
+    fn connections(&self) -> usize {
+        self.shared.open.load(Ordering::Relaxed)
+    }
+
+    fn log_start(&self, size: &Size) {
+        self.threads().is_up = true;
+        self.shared.log.write(Event::Driver {
+            driver: self.shared.driver.to_string(),
+            reason: self
+                .fallback
+                .as_ref()
+                .map(|why| format!("no io_uring: {why}")),
+            shards: size.shards,
+            max_connections: size.max_connections,
+        });
+        for (listener, address) in &self.addresses {
+            self.shared.log.write(Event::Listening {
+                listener,
+                address: *address,
+            });
+        }
+    }
+
+    /// The process may end after this: what has been logged must be written.
+    fn log_end(&self, has_failed: bool) {
+        let is_drained = !has_failed && self.ending.stopping.get().is_none();
+        let event = match self.ending.draining.get() {
+            Some(begun) if is_drained => Event::Drained {
+                duration: begun.elapsed(),
+            },
+            _ => Event::Stopped,
+        };
+        self.shared.log.write(event);
+        self.shared.log.flush(FLUSH_PATIENCE);
     }
 
     fn threads(&self) -> MutexGuard<'_, Threads> {
@@ -270,9 +336,27 @@ impl Broker {
 
 impl Drop for Broker {
     fn drop(&mut self) {
-        self.stop();
+        self.post_all(|| Mail::Stop);
         let _ = self.join(Duration::from_secs(10));
     }
+}
+
+/// Reserves each listener's address.
+fn reserve(
+    addresses: Vec<(&'static str, SocketAddr)>,
+) -> Result<Vec<(&'static str, Reservation)>, StartError> {
+    let reserved = |(key, address)| match Reservation::new(address) {
+        Ok(reservation) => Ok((key, reservation)),
+        Err(error) => Err(StartError::Listen(key, error)),
+    };
+    addresses.into_iter().map(reserved).collect()
+}
+
+/// A number that differs from broker to broker.
+fn seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = since.map_or(0, |since| since.as_nanos());
+    nanos as u64 ^ u64::from(std::process::id()) << 32
 }
 
 fn run_shard(
@@ -281,6 +365,7 @@ fn run_shard(
     report: &SyncSender<Report>,
     tell_ended: &SyncSender<Result<(), String>>,
 ) {
+    let (log, index) = (Arc::clone(&shard.shared.log), spec.index);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut opened = match reactor::Shard::open(spec) {
             Ok(opened) => opened,
@@ -301,6 +386,12 @@ fn run_shard(
             text.unwrap_or("no message")
         ))
     });
+    if let Err(failure) = &outcome {
+        log.write(Event::ShardFailed {
+            shard: index,
+            detail: failure.clone(),
+        });
+    }
     // Nobody listens when the broker failed to start.
     let _ = tell_ended.send(outcome);
 }

@@ -13,6 +13,7 @@ use router::{Matches, Rng};
 use crate::clients::Clients;
 use crate::counters::{Counter, Counts, Reason};
 use crate::http::{Call, Date};
+use crate::log::ShardLog;
 use crate::mail::{Mail, Subscriber};
 use crate::monitor::{Hot, Monitor};
 use crate::outbound::{self, Encoded, Framing};
@@ -45,6 +46,7 @@ pub(crate) struct Shard {
     pub(crate) shared: Arc<Shared>,
     pub(crate) index: u16,
     pub(crate) counts: Counts,
+    pub(crate) log: ShardLog,
     pub(crate) clients: Clients,
     /// Connections from which something has arrived in this turn.
     pub(crate) received: u32,
@@ -101,6 +103,7 @@ impl Shard {
         Self {
             index: index as u16,
             counts: Counts::new(Arc::clone(&shared.published[index])),
+            log: ShardLog::new(Arc::clone(&shared.log), index as u16, shared.started),
             clients: Clients::default(),
             received: 0,
             matches: Matches::new(),
@@ -265,6 +268,7 @@ impl Shard {
         self.counts.set(Counter::WireBytesOut, io.sent.bytes);
         self.counts.set(Counter::Writes, io.sent.writes);
         self.counts.set(Counter::AcceptFailures, io.accept_failures);
+        self.log.accept_failures(io.now(), io.accept_failures);
         self.shared.backlogs[usize::from(self.index)].publish(io.backlog);
     }
 }

@@ -11,6 +11,7 @@ use crate::config::{GatewayLimits, Limits};
 use crate::counters::{Gauge, Published, Totals};
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
+use crate::log::Log;
 use crate::mail::Subscriber;
 
 /// What a listener's connections speak.
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
     pub(crate) gateway: GatewayLimits,
     pub(crate) inboxes: Inboxes,
     pub(crate) info: Info,
+    pub(crate) log: Arc<Log>,
     /// Largest WebSocket message in bytes.
     pub(crate) max_ws_message: u32,
     /// Connections of the clients' listeners that are open now.

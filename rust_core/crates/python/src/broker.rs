@@ -54,13 +54,15 @@ impl Broker {
         Ok((kind.to_string(), fallback.map(str::to_owned)))
     }
 
-    fn drain(&self) -> PyResult<()> {
-        self.running()?.drain();
+    #[pyo3(signature = (reason=""))]
+    fn drain(&self, reason: &str) -> PyResult<()> {
+        self.running()?.drain(reason);
         Ok(())
     }
 
-    fn stop(&self) -> PyResult<()> {
-        self.running()?.stop();
+    #[pyo3(signature = (reason=""))]
+    fn stop(&self, reason: &str) -> PyResult<()> {
+        self.running()?.stop(reason);
         Ok(())
     }
 

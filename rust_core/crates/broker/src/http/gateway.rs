@@ -408,6 +408,8 @@ impl Shard {
         allow: Option<&'static str>,
     ) -> bool {
         self.counts.add(Counter::HttpErrors, 1);
+        let session = io.conn(id).map(|conn| &conn.session);
+        self.log.refused(io.now(), session, status, detail);
         let body = answer::problem_body(status, detail);
         let problem = Answer {
             status,

@@ -325,11 +325,9 @@ impl Shard {
         if let (Ok(_), Some(error)) = (&accepted, error) {
             return self.refuse_http(io, id, error);
         }
-        let response = match accepted {
+        let (status, reason) = match accepted {
             // A client must not send frames before it has read the answer.
-            Ok(_) if !rest.is_empty() => {
-                answer::plain(400, "data before the handshake was complete")
-            }
+            Ok(_) if !rest.is_empty() => (400, "data before the handshake was complete"),
             Ok(accept) => match head.path() {
                 "/echo" if self.shared.limits.echo => {
                     let echo = Transport::Echo(Box::new(Echo::new()));
@@ -337,17 +335,17 @@ impl Shard {
                 }
                 // nats-server speaks other protocols there; a client of theirs must not hang.
                 path if path.ends_with("/leafnode") || path.ends_with("/mqtt") => {
-                    answer::plain(404, "no such protocol here")
+                    (404, "no such protocol here")
                 }
                 _ => return self.upgrade(io, id, &accept, self.nats_transport()),
             },
             Err(reject) => {
                 let mut response = Vec::new();
                 reject.encode(&mut response);
-                response
+                return self.end_http(io, id, (reject.status(), reject.reason()), &response);
             }
         };
-        self.end_http(io, id, &response)
+        self.end_http(io, id, (status, reason), &answer::plain(status, reason))
     }
 
     fn upgrade(
@@ -380,11 +378,14 @@ impl Shard {
     /// Answers a request that cannot be read.
     fn refuse_http(&mut self, io: &mut Io, id: ConnId, error: HttpError) -> Step {
         self.counts.add(Counter::HttpErrors, 1);
-        self.end_http(io, id, &answer::problem(error.status(), error.reason()))
+        let why = (error.status(), error.reason());
+        self.end_http(io, id, why, &answer::problem(why.0, why.1))
     }
 
-    /// Sends a whole response and closes.
-    fn end_http(&mut self, io: &mut Io, id: ConnId, response: &[u8]) -> Step {
+    /// Sends a whole response, whose status and reason are `why`, and closes.
+    fn end_http(&mut self, io: &mut Io, id: ConnId, why: (u16, &str), response: &[u8]) -> Step {
+        let session = io.conn(id).map(|conn| &conn.session);
+        self.log.refused(io.now(), session, why.0, why.1);
         if let Some(conn) = io.writer(id) {
             conn.output.tail().extend_from_slice(response);
         }

@@ -61,7 +61,11 @@ impl<'a> Families<'a> {
     }
 
     pub(super) fn counter(&mut self, about: About, counter: Counter) {
-        let value = self.totals.value(counter);
+        self.total(about, self.totals.value(counter));
+    }
+
+    /// A counter with one sample, counted elsewhere.
+    pub(super) fn total(&mut self, about: About, value: u64) {
         self.family(Kind::Counter, about, |family| {
             family.sample(&[], value);
         });

@@ -184,6 +184,7 @@ impl Monitor {
         self.levels(&mut families, is_ready);
         shards(&mut families);
         durations(&mut families);
+        log(&mut families);
         let driver = shared.driver.to_string();
         let labels = [("version", env!("CARGO_PKG_VERSION")), ("driver", &driver)];
         families.info(About("build", "", "The broker's build."), &labels);
@@ -325,6 +326,18 @@ fn durations(families: &mut Families<'_>) {
 }
 
 /// What client libraries of Prometheus say of any process.
+fn log(families: &mut Families<'_>) {
+    let log = &families.shared.log;
+    let about = About(
+        "log_suppressed",
+        "",
+        "Lines left out of the log for their number.",
+    );
+    families.by(Kind::Counter, about, "kind", log.suppressed());
+    let about = About("log_lost", "", "Lines of the log that nobody took in time.");
+    families.total(about, log.lost());
+}
+
 fn process(families: &mut Families<'_>, resident: u64) {
     let started = unix(families.shared.start);
     let memory = Metric {

@@ -23,6 +23,7 @@ impl Monitor {
             ("subjects", json!(self.watch.extent().subjects)),
             ("pending_bytes", json!(memory.pending)),
             ("gateway", gateway(shared, &totals)),
+            ("log", shared.log.to_json()),
             ("shard", self.shards(shared)),
         ];
         object.extend(more.map(|(key, value)| (key.to_owned(), value)));
