@@ -20,7 +20,7 @@ COUNTERS = {
     *("wire_received_bytes", "wire_sent_bytes", "writes", "matched_messages", "delivered_messages"),
     *("dropped_messages", "no_responders", "stalls", "protocol_errors"),
     *("http_requests", "http_errors", "event_streams", "gateway_requests", "gateway_timeouts"),
-    *("shard_turns", "shard_calls", "shard_cpu_seconds"),
+    *("shard_turns", "shard_calls", "shard_cpu_seconds", "log_suppressed", "log_lost"),
 }
 GAUGES = {
     *("connections", "max_connections", "subscriptions", "subjects", "pending_bytes", "ready"),
