@@ -325,7 +325,7 @@ fn durations(families: &mut Families<'_>) {
     families.seconds(about, &waits);
 }
 
-/// What client libraries of Prometheus say of any process.
+/// What the log has left out.
 fn log(families: &mut Families<'_>) {
     let log = &families.shared.log;
     let about = About(
@@ -338,6 +338,7 @@ fn log(families: &mut Families<'_>) {
     families.total(about, log.lost());
 }
 
+/// What client libraries of Prometheus say of any process.
 fn process(families: &mut Families<'_>, resident: u64) {
     let started = unix(families.shared.start);
     let memory = Metric {
