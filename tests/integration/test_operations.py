@@ -57,7 +57,7 @@ def exported(request: pytest.FixtureRequest, start_broker: StartBroker) -> dict[
 def documented() -> dict[str, tuple[str, frozenset[str]]]:
     """Type and labels of each metric in metrics.md."""
     rows = re.findall(
-        r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*?) \| (.+) \|$",
+        r"^\| `(\w+)` \| (\w+) \|(.*?)\|(.*?)\|(.+)\|$",
         (OPERATIONS / "metrics.md").read_text(),
         re.MULTILINE,
     )
