@@ -174,7 +174,7 @@ def test_who_does_not_read_and_who_waits_for_it(start: Start) -> None:
         wait_until(is_closed, what="slow consumer")
         remote = address(slow.socket)
         wait_for(broker, "client_closed", remote=remote, reason="slow_consumer", level="warning")
-        wait_for(broker, "publisher_stalled", remote=address(publisher.socket), level="info")
+        wait_for(broker, "publisher_stalled", remote=address(publisher.socket), level="debug")
 
 
 def test_refused_requests(start: Start) -> None:

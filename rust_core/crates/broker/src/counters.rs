@@ -58,7 +58,7 @@ named! {
     Errors = "errors",
     /// Requests of HTTP, the monitor's included.
     HttpRequests = "http_requests",
-    /// Of these, answered by an error.
+    /// Errors that were answered over HTTP, also to what could not be read as a request.
     HttpErrors = "http_errors",
     /// Streams of events begun.
     EventStreams = "event_streams",
@@ -133,7 +133,7 @@ named! {
 named! {
     /// What a shard measures of itself, once a second unless said otherwise.
     Gauge, GAUGES:
-    /// Mail that waits for it.
+    /// The most mail that it found waiting since it was last asked.
     Mailbox = "mailbox",
     /// Requests of the gateway that wait for their replies; kept at once.
     GatewayInFlight = "gateway_in_flight",
@@ -161,8 +161,6 @@ named! {
     AcceptQueueTcp = "accept_queue_tcp",
     /// Those of the listener for HTTP.
     AcceptQueueHttp = "accept_queue_http",
-    /// Those of the monitor's.
-    AcceptQueueMonitor = "accept_queue_monitor",
 }
 
 const COUNT: usize = COUNTERS.len() + REASONS.len();
@@ -178,7 +176,7 @@ pub(crate) struct Published {
     gauges: [AtomicU64; GAUGES.len()],
     /// How long turns took, in nanoseconds.
     pub(crate) turns: Histogram,
-    /// Connections from which something arrived, of each turn.
+    /// Reads that brought something, of each turn that had any.
     pub(crate) batches: Histogram,
     /// How long callers of the gateway waited for replies, in nanoseconds.
     pub(crate) gateway: Histogram,

@@ -48,10 +48,11 @@ impl Shard {
             });
         if let Some(to) = self.shared.inboxes.receiver(message.subject) {
             matches.add(to);
+        } else {
+            self.hot.offer(message.subject, message.len());
         }
         let receivers = matches.len();
         self.widest = self.widest.max(receivers);
-        self.hot.offer(message.subject, message.len());
         self.counts.add(Counter::Matched, receivers as u64);
         // What a publisher sends must not overtake what it sent before.
         let by_mail = receivers > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
@@ -102,7 +103,7 @@ impl Shard {
             return;
         }
         let limits = &self.shared.limits;
-        let second = self.shared.second(io.now());
+        let second = self.second(io.now());
         let Some(Conn {
             session, output, ..
         }) = io.writer(to.conn)

@@ -31,7 +31,7 @@ impl Handler for Shard {
             return None;
         }
         let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
-        let second = self.shared.second(Instant::now());
+        let second = self.second(Instant::now());
         Some(Session::new(cid, peer, listener, second))
     }
 
@@ -55,11 +55,12 @@ impl Handler for Shard {
     }
 
     fn on_received(&mut self, io: &mut Io, id: ConnId, bytes: &mut [u8]) {
-        let second = self.shared.second(io.now());
+        let second = self.second(io.now());
         let Some(conn) = io.conn_mut(id) else { return };
         conn.session.is_active = true;
         conn.session.traffic.active = second;
         self.received += 1;
+        self.has_worked = true;
         self.counts.add(Counter::WireBytesIn, bytes.len() as u64);
         let transport = match std::mem::replace(&mut conn.session.transport, Transport::Busy) {
             Transport::Tcp(parser) => self.receive_tcp(io, id, parser, bytes),
@@ -127,6 +128,7 @@ impl Handler for Shard {
     }
 
     fn on_timer(&mut self, io: &mut Io, id: ConnId, kind: u8) {
+        self.has_worked |= kind != Timer::SAMPLE;
         match kind {
             Timer::PING => self.handle_ping_timer(io, id),
             Timer::WRITE => self.handle_write_timer(io, id),
@@ -141,6 +143,7 @@ impl Handler for Shard {
     }
 
     fn on_mail(&mut self, io: &mut Io, mail: Mail) {
+        self.has_worked = true;
         match mail {
             Mail::Deliver {
                 parcel,

@@ -12,15 +12,18 @@ use crate::shared::ListenerKind;
 pub(crate) const PERIOD: Duration = Duration::from_secs(1);
 
 impl Shard {
-    /// Counts a turn that is over: how long it took, and from how many connections it read.
+    /// Counts a turn that is over, where it had something to do: how long it took, and how many reads it
+    /// brought.
     #[inline]
     pub(crate) fn count_turn(&mut self, io: &Io) {
         let received = std::mem::take(&mut self.received);
-        if received > 0 {
+        if std::mem::take(&mut self.has_worked) {
             let took = Instant::now().saturating_duration_since(io.now());
             let published = self.counts.published();
             published.turns.record(took.as_nanos() as u64);
-            published.batches.record(received.into());
+            if received > 0 {
+                published.batches.record(received.into());
+            }
         }
     }
 
@@ -40,7 +43,7 @@ impl Shard {
                 Gauge::CpuAt,
                 self.shared.started.elapsed().as_nanos() as u64,
             ),
-            (Gauge::Mailbox, io.mail_waiting() as u64),
+            (Gauge::Mailbox, io.take_mail_peak() as u64),
             (Gauge::Descriptors, descriptors.used as u64),
             (Gauge::DescriptorLimit, descriptors.limit as u64),
             (Gauge::ConnectionBytes, memory.connections as u64),
@@ -57,7 +60,7 @@ impl Shard {
             let gauge = match kind {
                 ListenerKind::Tcp => Gauge::AcceptQueueTcp,
                 ListenerKind::Http => Gauge::AcceptQueueHttp,
-                ListenerKind::Monitor => Gauge::AcceptQueueMonitor,
+                ListenerKind::Monitor => continue,
             };
             self.counts.set_gauge(gauge, io.accept_queue(n) as u64);
         }

@@ -48,8 +48,12 @@ pub(crate) struct Shard {
     pub(crate) counts: Counts,
     pub(crate) log: ShardLog,
     pub(crate) clients: Clients,
-    /// Connections from which something has arrived in this turn.
+    /// When the broker started; apart from what other shards write to.
+    pub(crate) started: Instant,
+    /// Reads that brought something in this turn.
     pub(crate) received: u32,
+    /// Whether this turn had something to do.
+    pub(crate) has_worked: bool,
     pub(crate) matches: Matches<Subscriber>,
     /// The most receivers that a message had.
     pub(crate) widest: usize,
@@ -105,7 +109,9 @@ impl Shard {
             counts: Counts::new(Arc::clone(&shared.published[index])),
             log: ShardLog::new(Arc::clone(&shared.log), index as u16, shared.started),
             clients: Clients::default(),
+            started: shared.started,
             received: 0,
+            has_worked: false,
             matches: Matches::new(),
             widest: 0,
             hot: Hot::new(Instant::now(), shared.seed ^ index as u64),
@@ -131,6 +137,12 @@ impl Shard {
             open: 0,
             shared,
         }
+    }
+
+    /// Whole seconds from the broker's start to `now`.
+    #[inline]
+    pub(crate) fn second(&self, now: Instant) -> u32 {
+        now.saturating_duration_since(self.started).as_secs() as u32
     }
 
     /// Ends a connection: `-ERR` where there is a text, a close frame on a WebSocket, then close.

@@ -54,12 +54,6 @@ impl Shared {
         Totals::sum(self.published.iter().map(|shard| &**shard))
     }
 
-    /// Whole seconds from the start to `now`.
-    #[inline]
-    pub(crate) fn second(&self, now: Instant) -> u32 {
-        now.saturating_duration_since(self.started).as_secs() as u32
-    }
-
     /// The sum of a gauge over all shards.
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.published.iter().map(|shard| shard.gauge(gauge)).sum()

@@ -94,12 +94,6 @@ impl<M> Mailboxes<M> {
         self.wake(shard);
     }
 
-    /// Mail that waits for a shard to take it.
-    #[must_use]
-    pub fn waiting(&self, shard: usize) -> usize {
-        self.queue(shard).mail.len()
-    }
-
     /// Descriptors that every shard's table must keep.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {

@@ -110,10 +110,17 @@ impl<H: Handler> Shard<H> {
             }
             DriverKind::Auto | DriverKind::Epoll => Backend::Epoll(Epoll::new(listeners, wake)?),
         };
+        // Of a table that all share, each has its part.
+        let tables = if spec.own_table {
+            1
+        } else {
+            spec.mailboxes.shards()
+        };
+        let limit = fdtable::limit() / tables.max(1) as u64;
         let mut io = Io::new(spec.index, spec.mailboxes, spec.turn_budget);
         io.listeners = descriptors;
         (io.descriptor_limit, io.driver_buffers) = match &driver {
-            Backend::Epoll(epoll) => (fdtable::limit() as usize, epoll.buffer_bytes()),
+            Backend::Epoll(epoll) => (limit as usize, epoll.buffer_bytes()),
             Backend::Uring(uring) => (uring.files(), uring.buffer_bytes()),
         };
         Ok(Self { io, driver })

@@ -39,6 +39,8 @@ impl Waiting {
     }
 }
 
+/// Bytes that may wait for a reader of the monitor when it asks for more.
+const MONITOR_PENDING: usize = 1 << 20;
 /// The longest time that a timer for a reply is set for: it cannot be cancelled, and most replies come soon.
 const LONGEST_TIMER: Duration = Duration::from_secs(10);
 /// The status with which a server of the NATS network says that nobody has subscribed.
@@ -226,7 +228,7 @@ impl Shard {
     /// Gives a reply as the answer to the request that waits for it, or counts why not.
     pub(crate) fn deliver_reply(&mut self, io: &mut Io, to: Subscriber, message: &Message<'_>) {
         let now = io.now();
-        let second = self.shared.second(now);
+        let second = self.second(now);
         let Some(conn) = io.conn_mut(to.conn) else {
             self.counts.add(Counter::DroppedClosed, 1);
             return;
@@ -384,7 +386,8 @@ impl Shard {
         if conn.output.tail_is_full() {
             conn.output.seal();
         }
-        // The monitor's pages may be longer than a client's share: only what is not read counts.
+        // The monitor's pages may be longer than a client's share: only earlier ones count, of which less
+        // may wait, for nobody limits how many ask.
         let before = conn.output.len();
         answer::encode_answer(conn.output.tail(), answer, envelope);
         let is_client = conn.session.is_client;
@@ -393,7 +396,8 @@ impl Shard {
         if call.keep_alive {
             return self.is_read(io, id, pending);
         }
-        self.end(io, id, Reason::HttpAnswered, None);
+        let reason = call.ends_for.unwrap_or(Reason::HttpAnswered);
+        self.end(io, id, reason, None);
         false
     }
 
@@ -422,7 +426,14 @@ impl Shard {
 
     /// Ends a client that sends requests and does not read the answers.
     fn is_read(&mut self, io: &mut Io, id: ConnId, pending: usize) -> bool {
-        let is_read = pending <= self.shared.limits.max_pending;
+        let is_client = io.conn(id).is_some_and(|conn| conn.session.is_client);
+        let limit = self.shared.limits.max_pending;
+        let is_read = pending
+            <= if is_client {
+                limit
+            } else {
+                limit.min(MONITOR_PENDING)
+            };
         if !is_read {
             self.end_slow_consumer(io, id);
         }

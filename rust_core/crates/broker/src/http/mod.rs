@@ -305,8 +305,9 @@ impl Shard {
         }
         match self.find_place(io, id) {
             Ok(()) => true,
-            Err((_, text)) => {
+            Err((reason, text)) => {
                 call.fail(503, text);
+                call.ends_for = Some(reason);
                 false
             }
         }
@@ -377,13 +378,13 @@ impl Shard {
 
     /// Answers a request that cannot be read.
     fn refuse_http(&mut self, io: &mut Io, id: ConnId, error: HttpError) -> Step {
-        self.counts.add(Counter::HttpErrors, 1);
         let why = (error.status(), error.reason());
         self.end_http(io, id, why, &answer::problem(why.0, why.1))
     }
 
     /// Sends a whole response, whose status and reason are `why`, and closes.
     fn end_http(&mut self, io: &mut Io, id: ConnId, why: (u16, &str), response: &[u8]) -> Step {
+        self.counts.add(Counter::HttpErrors, 1);
         let session = io.conn(id).map(|conn| &conn.session);
         self.log.refused(io.now(), session, why.0, why.1);
         if let Some(conn) = io.writer(id) {
@@ -417,6 +418,7 @@ impl Shard {
             self.end(io, id, Reason::HttpAnswered, None);
             return;
         }
+        self.counts.add(Counter::HttpErrors, 1);
         if let Some(conn) = io.writer(id) {
             let response = answer::problem(408, "the request did not come in time");
             conn.output.tail().extend_from_slice(&response);

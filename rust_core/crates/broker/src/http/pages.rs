@@ -70,7 +70,7 @@ impl Shard {
         let answer = match page {
             Page::Console => return self.show_console(io, id, call),
             Page::Varz => {
-                text = monitor.varz(&self.shared).to_string();
+                text = monitor.varz(&self.shared, !is_ready).to_string();
                 Answer::json(&text)
             }
             Page::Health => Answer::json(r#"{"status":"ok"}"#),

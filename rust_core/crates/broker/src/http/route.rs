@@ -10,6 +10,7 @@ use super::cors::{self, Origin};
 use super::events::EventFormat;
 use super::gateway;
 use crate::config::GatewayLimits;
+use crate::counters::Reason;
 use crate::monitor::{MISSING, Page};
 
 /// What is to be done.
@@ -52,6 +53,8 @@ pub(crate) struct Call {
     /// The origin to be allowed in the answer.
     pub(super) origin: Option<Box<str>>,
     pub(super) keep_alive: bool,
+    /// Why the connection ends with the answer, where that is not for the answer itself.
+    pub(super) ends_for: Option<Reason>,
     /// HEAD: the answer without its body.
     pub(super) head_only: bool,
 }
@@ -230,6 +233,7 @@ impl Call {
         self.subject.clear();
         self.headers.clear();
         self.origin = None;
+        self.ends_for = None;
         self.head_only = head.method == "HEAD";
     }
 

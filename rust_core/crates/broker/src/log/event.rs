@@ -307,7 +307,7 @@ impl Topic {
     pub(super) const fn level(self) -> LogLevel {
         match self {
             Self::Connected | Self::Identified | Self::Refused => LogLevel::Debug,
-            Self::Stalled => LogLevel::Info,
+            Self::Stalled => LogLevel::Debug,
             Self::AcceptFailed => LogLevel::Warning,
             Self::Closed(reason) => level_of_close(reason),
         }

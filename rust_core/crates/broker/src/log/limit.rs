@@ -11,11 +11,11 @@ pub(super) struct Bucket {
 
 impl Bucket {
     /// A token comes back.
-    pub(super) const EVERY: Duration = Duration::from_millis(100);
+    pub(super) const EVERY: Duration = Duration::from_secs(1);
     /// Tokens of a full bucket.
     pub(super) const BURST: u32 = 50;
     /// A bucket that is full again no sooner than after this is empty.
-    const EMPTY: Duration = Duration::from_millis(100 * (Self::BURST as u64 - 1));
+    const EMPTY: Duration = Duration::from_secs(Self::BURST as u64 - 1);
 
     pub(super) const fn new(now: Instant) -> Self {
         Self { full_at: now }
@@ -46,10 +46,10 @@ mod tests {
         let mut bucket = Bucket::new(start);
         assert_eq!(takes(&mut bucket, start), Bucket::BURST);
         let after = |ms| start + Duration::from_millis(ms);
-        assert_eq!(takes(&mut bucket, after(99)), 0);
-        assert_eq!(takes(&mut bucket, after(100)), 1);
-        assert_eq!(takes(&mut bucket, after(1100)), 10);
-        assert_eq!(takes(&mut bucket, after(60_000)), Bucket::BURST);
+        assert_eq!(takes(&mut bucket, after(999)), 0);
+        assert_eq!(takes(&mut bucket, after(1000)), 1);
+        assert_eq!(takes(&mut bucket, after(11_000)), 10);
+        assert_eq!(takes(&mut bucket, after(80_000)), Bucket::BURST);
     }
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
     fn a_clock_that_stands_before_the_bucket_refuses_nothing_for_ever() {
         let start = Instant::now();
         let mut bucket = Bucket::new(start + Duration::from_secs(1));
-        assert_eq!(takes(&mut bucket, start), Bucket::BURST - 10);
+        assert_eq!(takes(&mut bucket, start), Bucket::BURST - 1);
         assert!(bucket.take(start + Duration::from_secs(10)));
     }
 }

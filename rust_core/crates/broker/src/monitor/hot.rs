@@ -126,6 +126,9 @@ impl Hot {
 
     /// Notes a message: `bytes` are those of its headers and payload.
     pub(crate) fn note(&mut self, subject: &[u8], bytes: usize) {
+        // Of the inboxes of requests each is used once; what they say is how many replies there are.
+        let is_inbox = subject.starts_with(b"_INBOX.");
+        let subject = if is_inbox { b"_INBOX.>" } else { subject };
         let hash = self.hasher.hash_one(subject);
         self.open.note(hash, subject, bytes as u64);
     }

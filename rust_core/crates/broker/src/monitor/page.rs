@@ -49,8 +49,9 @@ impl Page {
             // What its own address says is for the page itself.
             "/" => Ok(Self::Console),
             "/varz" => plain(Self::Varz),
-            "/healthz" => plain(Self::Health),
-            "/readyz" => plain(Self::Ready),
+            // Probes ask in many ways; the answer is the same.
+            "/healthz" => Ok(Self::Health),
+            "/readyz" => Ok(Self::Ready),
             "/metrics" => plain(Self::Metrics(Format::negotiate(&accept()))),
             "/history" => Parameters::new(query, &["resolution", "since"])
                 .and_then(|parameters| Self::history(&parameters)),
@@ -96,7 +97,7 @@ mod tests {
         for (target, page) in [
             ("/?theme=dark", Page::Console),
             ("/varz", Page::Varz),
-            ("/healthz?", Page::Health),
+            ("/healthz?js-enabled=1", Page::Health),
             ("/readyz", Page::Ready),
             ("/metrics", Page::Metrics(Format::OpenMetrics)),
             (
@@ -139,7 +140,6 @@ mod tests {
     fn wrong_parameters() {
         for target in [
             "/varz?x=1",
-            "/healthz?js-enabled=1",
             "/metrics?name=x",
             "/history?resolution=2",
             "/history?since=now",

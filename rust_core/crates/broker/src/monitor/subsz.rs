@@ -17,7 +17,7 @@ pub(crate) struct Query {
     pub(crate) limit: usize,
     pub(crate) lists: bool,
     /// Only those that get what is published to this subject.
-    test: Option<String>,
+    pub(crate) test: Option<String>,
 }
 
 impl Query {

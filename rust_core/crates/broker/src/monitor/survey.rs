@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use reactor::ConnId;
@@ -17,6 +18,7 @@ use super::hot::Seen;
 use super::selection::{Candidate, Selection};
 use super::time::{Clock, rfc3339};
 use super::{connz, subsz};
+use crate::counters::Totals;
 use crate::mail::Mail;
 use crate::shard::{Io, Shard};
 
@@ -41,20 +43,56 @@ pub(crate) enum Question {
 }
 
 impl Question {
-    /// What comes before the page, and what it has at most.
-    fn window(&self) -> (usize, usize) {
-        match self {
-            Self::Connz(query) => (query.offset, query.limit),
-            Self::Subsz(query) if query.lists => (query.offset, query.limit),
-            Self::Subsz(_) | Self::Subjects { .. } => (0, 0),
+    /// What comes before the page, and what it has at most; nothing where that is beyond all there is.
+    fn window(&self, totals: &Totals) -> (usize, usize) {
+        let (offset, limit, all) = match self {
+            Self::Connz(query) => (query.offset, query.limit, totals.connections()),
+            Self::Subsz(query) if query.lists => {
+                (query.offset, query.limit, totals.subscriptions())
+            }
+            Self::Subsz(_) | Self::Subjects { .. } => (0, 0, 0),
+        };
+        if (offset as u64) < all {
+            (offset, limit)
+        } else {
+            (0, 0)
         }
     }
 
+    /// Whether connections have to be looked through, and not only counted as they are already.
+    fn is_about_each(&self) -> bool {
+        match self {
+            Self::Connz(_) => true,
+            Self::Subsz(query) => query.lists || query.test.is_some(),
+            Self::Subjects { .. } => false,
+        }
+    }
+}
+
+/// A question that was asked.
+struct Asked {
+    question: Arc<Question>,
+    /// See [`Question::window`].
+    window: (usize, usize),
+    /// Nobody waits for the answer any more: no shard needs to work on it.
+    is_abandoned: AtomicBool,
+}
+
+impl Asked {
     /// How each shard begins.
     fn first_task(&self) -> Task {
-        match self {
-            Self::Connz(_) | Self::Subsz(_) => Task::Select(Sweep::new(self)),
-            Self::Subjects { .. } => Task::Heat(Seen::default()),
+        match &*self.question {
+            Question::Connz(_) | Question::Subsz(_) => Task::Select(self.sweep()),
+            Question::Subjects { .. } => Task::Heat(Seen::default()),
+        }
+    }
+
+    fn sweep(&self) -> Sweep {
+        let (offset, limit) = self.window;
+        let keep = if limit == 0 { 0 } else { offset + limit };
+        Sweep {
+            found: Selection::new(keep),
+            ..Sweep::default()
         }
     }
 }
@@ -64,7 +102,7 @@ pub(crate) struct Survey {
     /// Which survey.
     number: u32,
     asker: u16,
-    question: Arc<Question>,
+    asked: Arc<Asked>,
     task: Task,
 }
 
@@ -89,17 +127,6 @@ struct Sweep {
     widest: usize,
 }
 
-impl Sweep {
-    fn new(question: &Question) -> Self {
-        let (offset, limit) = question.window();
-        let keep = if limit == 0 { 0 } else { offset + limit };
-        Self {
-            found: Selection::new(keep),
-            ..Self::default()
-        }
-    }
-}
-
 impl Survey {
     /// The part of a shard that has ended, and with it its connections.
     pub(crate) fn abandoned(mut self: Box<Self>) -> (usize, Mail) {
@@ -117,7 +144,7 @@ struct Pending {
     number: u32,
     /// The monitor's connection that asks.
     conn: ConnId,
-    question: Arc<Question>,
+    asked: Arc<Asked>,
     /// Shards that have not done their part; `None` before it has begun.
     missing: Option<usize>,
     sweep: Sweep,
@@ -125,7 +152,7 @@ struct Pending {
     heat: Seen,
 }
 
-/// The surveys of the monitor's shard: one for each connection at most.
+/// The surveys of the monitor's shard.
 #[derive(Default)]
 pub(crate) struct Surveys {
     pending: VecDeque<Pending>,
@@ -135,8 +162,11 @@ pub(crate) struct Surveys {
 
 impl Surveys {
     /// Nobody waits for what the connection has asked. A survey that is under way keeps its place among
-    /// those until the shards have done their parts.
+    /// those until the shards have given their parts back.
     pub(crate) fn forget(&mut self, conn: ConnId) {
+        for one in self.pending.iter().filter(|one| one.conn == conn) {
+            one.asked.is_abandoned.store(true, Ordering::Relaxed);
+        }
         self.pending
             .retain(|one| one.conn != conn || one.missing.is_some());
     }
@@ -155,16 +185,21 @@ impl Shard {
         };
         let surveys = &mut monitor.surveys;
         surveys.number = surveys.number.wrapping_add(1);
+        let number = surveys.number;
+        let asked = Asked {
+            window: question.window(&self.shared.totals()),
+            question,
+            is_abandoned: AtomicBool::new(false),
+        };
         surveys.pending.push_back(Pending {
-            number: surveys.number,
+            number,
             conn,
             missing: None,
-            sweep: Sweep::new(&question),
+            sweep: asked.sweep(),
             rows: Vec::new(),
             heat: Seen::default(),
-            question,
+            asked: Arc::new(asked),
         });
-        let number = surveys.number;
         self.start_surveys(io);
         number
     }
@@ -179,22 +214,24 @@ impl Shard {
             if one.missing.is_some() {
                 continue;
             }
-            let tasks = (0..io.shards()).map(|shard| (shard, one.question.first_task()));
+            let tasks = (0..io.shards()).map(|shard| (shard, one.asked.first_task()));
             one.send(io, asker, tasks.collect());
         }
     }
 
     /// Works on this shard's part for a while.
     pub(crate) fn handle_survey(&mut self, io: &mut Io, mut survey: Box<Survey>) {
-        let question = Arc::clone(&survey.question);
+        let asked = Arc::clone(&survey.asked);
+        let question = &*asked.question;
         let is_done = match &mut survey.task {
+            _ if asked.is_abandoned.load(Ordering::Relaxed) => true,
             Task::Select(sweep) => {
                 sweep.widest = self.widest;
-                self.sweep(io, &question, sweep)
+                !question.is_about_each() || self.sweep(io, question, sweep)
             }
             Task::Describe(candidates, rows) => {
                 let clock = Clock::new(&self.shared);
-                *rows = describe(io, &question, mem::take(candidates), &clock);
+                *rows = describe(io, question, mem::take(candidates), &clock);
                 true
             }
             Task::Heat(seen) => {
@@ -289,7 +326,8 @@ impl Shard {
         if one.missing != Some(0) {
             return;
         }
-        if is_selecting && one.describe(io, asker) {
+        let is_abandoned = one.asked.is_abandoned.load(Ordering::Relaxed);
+        if is_selecting && !is_abandoned && one.describe(io, asker) {
             return;
         }
         let Some(one) = pending.remove(n) else { return };
@@ -301,13 +339,19 @@ impl Shard {
     fn answer_of(&self, done: &Pending) -> String {
         let (server_id, now) = (self.shared.info.server_id(), rfc3339(SystemTime::now()));
         let (total, widest) = (done.sweep.found.total, done.sweep.widest);
-        match &*done.question {
+        match &*done.asked.question {
             Question::Connz(query) => {
                 let head = query.head(server_id, &now, total, done.rows.len());
                 with_list(&head, "connections", &done.rows)
             }
             Question::Subsz(query) => {
                 let totals = self.shared.totals();
+                let is_counted = done.asked.question.is_about_each();
+                let total = if is_counted {
+                    total
+                } else {
+                    totals.subscriptions()
+                };
                 let head = query.head(server_id, &now, &totals, total, widest);
                 if query.lists {
                     with_list(&head, "subscriptions_list", &done.rows)
@@ -328,7 +372,7 @@ impl Pending {
             let survey = Survey {
                 number: self.number,
                 asker,
-                question: Arc::clone(&self.question),
+                asked: Arc::clone(&self.asked),
                 task,
             };
             io.mail(shard, Mail::Survey(Box::new(survey)));
@@ -350,7 +394,7 @@ impl Pending {
 
     /// Asks the shards of what is on the page to describe it; false where the page is empty.
     fn describe(&mut self, io: &mut Io, asker: u16) -> bool {
-        let (offset, limit) = self.question.window();
+        let (offset, limit) = self.asked.window;
         let total = self.sweep.found.total;
         let page = mem::take(&mut self.sweep.found).page(offset..offset + limit);
         self.sweep.found.total = total;

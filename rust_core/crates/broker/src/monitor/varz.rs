@@ -11,12 +11,13 @@ use crate::counters::{Counter, Gauge, Published, Totals};
 use crate::shared::Shared;
 
 impl Monitor {
-    pub(crate) fn varz(&self, shared: &Shared) -> Value {
+    pub(crate) fn varz(&self, shared: &Shared, is_draining: bool) -> Value {
         let totals = shared.totals();
         let mut object = totals.to_json();
         object.extend(settings(shared));
         let memory = self.watch.memory(shared);
         let more = [
+            ("draining", json!(is_draining)),
             ("mem", json!(memory.resident)),
             ("memory", by_name(&memory.by_purpose())),
             ("cpu", json!(self.watch.cpu_percent().sum::<f64>())),

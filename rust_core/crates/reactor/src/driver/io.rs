@@ -174,6 +174,7 @@ pub struct Io<H: Handler> {
     pub(crate) mailboxes: Mailboxes<H::Mail>,
     /// Mail taken from the mailbox and not handed out yet.
     inbox: VecDeque<H::Mail>,
+    mail_peak: usize,
     outboxes: Vec<Vec<H::Mail>>,
     shard: usize,
     now: Instant,
@@ -211,6 +212,7 @@ impl<H: Handler> Io<H> {
             spent: 0,
             turn_budget,
             inbox: VecDeque::new(),
+            mail_peak: 0,
             outboxes: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
             mailboxes,
             shard,
@@ -275,10 +277,9 @@ impl<H: Handler> Io<H> {
         }
     }
 
-    /// Mail that waits for this shard.
-    #[must_use]
-    pub fn mail_waiting(&self) -> usize {
-        self.inbox.len() + self.mailboxes.waiting(self.shard)
+    /// The most mail that was found waiting at once since this was last called.
+    pub fn take_mail_peak(&mut self) -> usize {
+        std::mem::replace(&mut self.mail_peak, self.inbox.len())
     }
 
     /// Connections that wait to be accepted by the listener with this index.
@@ -488,6 +489,7 @@ impl<H: Handler> Io<H> {
         self.renew_budget();
         if self.inbox.is_empty() {
             self.mailboxes.take(self.shard, &mut self.inbox);
+            self.mail_peak = self.mail_peak.max(self.inbox.len());
         }
         while !self.is_spent()
             && let Some(mail) = self.inbox.pop_front()
