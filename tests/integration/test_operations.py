@@ -147,7 +147,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
 
 
 async def publish_known_load(broker: Broker, watch: Callable[[], None]) -> None:
-    """LOAD messages to two subscribers, half of them over WebSocket; `watch` is called while both are there."""
+    """LOAD messages to two subscribers, half of them over WebSocket; `watch` is called before they leave."""
     clients = [await nats.connect(broker.url(kind), allow_reconnect=False) for kind in ("tcp", "ws")]
     try:
         for client in clients:
