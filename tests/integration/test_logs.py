@@ -159,7 +159,7 @@ def test_a_handshake_that_takes_too_long(start: Start) -> None:
 
 def test_who_does_not_read_and_who_waits_for_it(start: Start) -> None:
     """A publisher is stalled for the sake of a receiver, which is closed in the end."""
-    broker = start(max_payload=100_000, max_pending=1_000_000, write_deadline_s=0.5)
+    broker = start(max_payload=100_000, max_pending=1_000_000, write_deadline_s=0.5, log_level="debug")
     flood = (b"PUB flood 10000\r\n" + bytes(10_000) + b"\r\n") * 50
     with closing(Wire(broker)) as slow, closing(Wire(broker)) as publisher:
         slow.handshake()
