@@ -50,6 +50,7 @@ def test_health_and_readiness(form: str, start_broker: Callable[..., Broker]) ->
     require_driver(BROKERS[form]["driver"])
     broker = start_broker(**BROKERS[form], lame_duck_grace_s=30, lame_duck_duration_s=0.1)
     assert page(broker, "/healthz") == page(broker, "/readyz") == {"status": "ok"}
+    assert page(broker, "/healthz?js-enabled-only=true") == page(broker, "/readyz?a") == {"status": "ok"}
     with clients_that_may_be_cut(broker) as wire:
         broker.process.send_signal(signal.SIGTERM)
         assert b'"ldm":true' in wire.read_line()
@@ -180,8 +181,6 @@ def test_the_console_is_one_page(broker: Broker) -> None:
     ("path", "named"),
     [
         ("/varz?x=1", "x"),
-        ("/healthz?js-enabled-only=true", "js-enabled-only"),
-        ("/readyz?a", "a"),
         ("/metrics?name[]=x", "name[]"),
         ("/history?resolution=5", "1, 10, 60"),
         ("/history?since=yesterday", "since"),
@@ -265,7 +264,15 @@ def test_who_does_not_wait_for_an_answer_disturbs_nobody(broker: Broker) -> None
     for _ in range(3 * MAX_CONNECTIONS):
         with Caller(broker.monitor) as caller:
             caller.send(b"GET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
-    wait_until(lambda: fetch(broker, "/connz")[0] == 200)
+    wait_until(lambda: is_served(broker, "/connz"))
+
+
+def is_served(broker: Broker, path: str) -> bool:
+    """False also where the connection is closed at once, as it is when far too many are there."""
+    try:
+        return fetch(broker, path)[0] == 200
+    except OSError:
+        return False
 
 
 def opened(broker: Broker) -> tuple[Caller, Answer]:
@@ -282,6 +289,8 @@ def opened(broker: Broker) -> tuple[Caller, Answer]:
 def test_the_monitor_serves_so_many_connections_at_once(broker: Broker) -> None:
     with ExitStack() as stack:
         callers = []
+
+        wait_until(lambda: is_served(broker, "/healthz"))
 
         def add() -> bool:
             caller, answer = opened(broker)
@@ -301,7 +310,7 @@ def test_the_monitor_serves_so_many_connections_at_once(broker: Broker) -> None:
         first, _ = callers[0]
         first.send(b"GET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert first.answer().status == 200
-    wait_until(lambda: fetch(broker, "/healthz")[0] == 200)
+    wait_until(lambda: is_served(broker, "/healthz"))
 
 
 def test_exactly_so_many_are_served(start_broker: Callable[..., Broker]) -> None:
