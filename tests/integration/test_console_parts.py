@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,16 @@ if TYPE_CHECKING:
     from tests.integration.browser.chromium import Tab
 
 CONSOLE = ROOT / "rust_core" / "crates" / "broker" / "src" / "monitor" / "console"
-PARTS = ("elements.js", "format.js", "chart.js", "table.js", "feed.js", "overview.js")
+PARTS = (
+    "elements.js",
+    "format.js",
+    "chart.js",
+    "table.js",
+    "feed.js",
+    "overview.js",
+    "panels.js",
+    "connection.js",
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +46,10 @@ def value(tab: Tab) -> Callable[[str], Any]:
     [
         ("UNITS.exact.text(1234567)", "1,234,567"),
         ("UNITS.exact.text(null)", "\N{EN DASH}"),
+        ("UNITS.id.text(3150)", "3150"),
+        ("counted(1, 'subject')", "1 subject"),
+        ("counted(0, 'subject')", "0 subjects"),
+        ("counted(1234, 'subject')", "1,234 subjects"),
         ("UNITS.count.text(999)", "999"),
         ("UNITS.count.text(1000)", "1.00 k"),
         ("UNITS.count.text(999_999)", "1.00 M"),
@@ -198,6 +212,9 @@ VARZ = """{connections: 10, max_connections: 100, pending_bytes: 0, max_pending_
     ("now", "concern"),
     [
         ("{}", None),
+        ("{draining: false}", None),
+        ("{draining: true}", "the broker is draining, 10 connections left"),
+        ("{draining: true, connections: 1}", "the broker is draining, 1 connection left"),
         ("{connections: 95}", "95.0 % of all connections are taken"),
         ("{pending_bytes: 60}", "60.0 % of the memory for pending output is used"),
         ("{slow_consumers: 5}", "consumers are closed because they are slow (1/s)"),
@@ -208,3 +225,113 @@ VARZ = """{connections: 10, max_connections: 100, pending_bytes: 0, max_pending_
 def test_what_needs_a_look_is_said(value: Callable[[str], Any], now: str, concern: str | None) -> None:
     look = f"{{before: {VARZ}, varz: {{...{VARZ}, uptime_s: 15, ...{now}}}}}"
     assert value(f"concerns({look})") == ([concern] if concern else [])
+
+
+#: Gives a status the page that it writes to, shows it these values and says what stands there then.
+SHOW_STATUS = """((...values) => {
+  const names = ["name", "state", "version", "driver", "uptime", "taken", "concerns", "news", "lost"];
+  document.body.replaceChildren(...names.map((id) => html("p", { id })));
+  const status = new Status();
+  for (const varz of values) {
+    status.show({ varz, before: null });
+    status.live();
+  }
+  return [document.body.dataset.state, byId("state").textContent, byId("concerns").textContent];
+})"""
+
+
+def test_a_draining_broker_is_not_well(value: Callable[[str], Any]) -> None:
+    server = f"...{VARZ}, server_id: 'a', start: '2026-01-01T00:00:00Z'"
+    well = f"{{{server}}}"
+    ten, one = f"{{{server}, draining: true}}", f"{{{server}, draining: true, connections: 1}}"
+    assert value(f"{SHOW_STATUS}({well})") == ["live", "live", "All is well."]
+    drained = ["draining", "draining, 10 connections left"]
+    assert value(f"{SHOW_STATUS}({well}, {ten})") == [*drained, f"Look here: the broker is {drained[1]}."]
+    # The number goes on; another broker, at the same address, is well.
+    assert value(f"{SHOW_STATUS}({ten}, {one})")[1] == "draining, 1 connection left"
+    assert value(f"{SHOW_STATUS}({ten}, {{...{well}, server_id: 'b'}})")[:2] == ["live", "live"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("3150", "3150"),
+        ("3,150", "3150"),
+        ("3 150", "3150"),
+        ("12,345,678", "12345678"),
+        ("3\u202f150", "3150"),
+        ("31,50", None),
+        ("1.234", None),
+        ("10 of 3150", None),
+        ("9" * 20, None),
+    ],
+)
+def test_an_id_is_known_with_separators_too(
+    value: Callable[[str], Any], text: str, found: str | None
+) -> None:
+    assert value(f"idIn({json.dumps(text)})") == found
+
+
+#: What is asked for to find a text, where the broker has only a connection of id 7.
+WATCH_SEARCH = """(async (wanted) => {
+  const real = window.fetch;
+  const asked = [];
+  window.fetch = async (path) => {
+    asked.push(path);
+    const connections = path === "/connz?cid=7" ? [{ cid: 7 }] : [];
+    return { ok: true, json: async () => ({ connections }) };
+  };
+  try {
+    await findConnections(wanted);
+    return asked;
+  } finally {
+    window.fetch = real;
+  }
+})"""
+
+
+def test_a_number_that_is_no_id_may_be_a_name(value: Callable[[str], Any]) -> None:
+    assert value(f"{WATCH_SEARCH}('7')") == ["/connz?cid=7"]
+    assert value(f"{WATCH_SEARCH}('3,150')") == ["/connz?cid=3150", "/connz?limit=64&name=3%2C150"]
+    assert value(f"{WATCH_SEARCH}('a b')") == ["/connz?limit=64&name=a%20b"]
+
+
+def test_identifiers_are_not_grouped_and_what_is_sorted_is_near_the_name(value: Callable[[str], Any]) -> None:
+    row = (
+        "{cid: 3150, name: 'worker', type: 'nats', shard: 1, subscriptions: 4321, rate: 5, pending_bytes: 0}"
+    )
+    cells = f"""((sort) => {{
+      const table = connectionTable("Connections", "None.", sort, () => 0);
+      table.show([{row}]);
+      return table.heads.map((head, i) => [head.textContent, table.body.rows[0].cells[i].textContent]);
+    }})"""
+    assert value(f"{cells}('Messages')")[:4] == [
+        ["Id", "3150"],
+        ["Name", "worker"],
+        ["Messages", "5/s"],
+        ["Transport", "tcp"],
+    ]
+    assert value(f"{cells}('Pending')")[2] == ["Pending", "0 B"]
+    by_id = value(f"{cells}('Id')")
+    assert by_id[0] == ["Id", "3150"]
+    assert ["Subs", "4,321"] in by_id
+
+
+def test_the_window_of_an_average_stands_in_the_heading(value: Callable[[str], Any]) -> None:
+    shown = """(() => {
+      const table = subjectTable();
+      table.show([], "sampled", ", average of the last 48 s");
+      return [table.heading.textContent, table.note.textContent];
+    })()"""
+    assert value(shown) == ["Hottest subjects, average of the last 48 s", "sampled"]
+
+
+def test_upgraded_connections_are_no_leak(value: Callable[[str], Any]) -> None:
+    transports = (
+        "{http: {connections: 0, opened: 5, closed: 2}, websocket: {connections: 3, opened: 3, closed: 0}}"
+    )
+    http, websocket = value(f"transportRows({{transports: {transports}}})")
+    assert http == {"name": "http", "upgraded": 3, "connections": 0, "opened": 5, "closed": 2}
+    assert http["opened"] == http["connections"] + http["upgraded"] + http["closed"]
+    assert websocket.get("upgraded") is None
+    assert value("transportRows({})") == []

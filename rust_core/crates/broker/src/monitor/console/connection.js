@@ -2,9 +2,21 @@
 
 const MOST_SUBSCRIPTIONS = 1000;
 
-/** The connections of this id or, where it is none, of exactly this name. */
-function findConnections(wanted) {
-  return ask(/^\d+$/.test(wanted) ? `/connz?cid=${wanted}` : `/connz?limit=64&name=${encodeURIComponent(wanted)}`);
+/** Facts whose numbers are names. */
+const IDENTIFIERS = new Set(["cid", "port", "shard"]);
+
+/** The id that is meant by a text, as "3150", also where its digits are in groups; null where it is none. */
+function idIn(text) {
+  const digits = /^\d{1,3}([,\s]\d{3})+$/.test(text) ? text.replace(/\D/g, "") : text;
+  // The broker's ids have 64 bits.
+  return /^\d{1,19}$/.test(digits) ? digits : null;
+}
+
+/** The connection of this id or, where there is none, those of exactly this name. */
+async function findConnections(wanted) {
+  const id = idIn(wanted);
+  const found = id === null ? null : await ask(`/connz?cid=${id}`);
+  return found?.connections.length ? found : ask(`/connz?limit=64&name=${encodeURIComponent(wanted)}`);
 }
 
 class ConnectionDialog {
@@ -49,12 +61,12 @@ class ConnectionDialog {
     const { subscriptions_list: subjects = [], ...facts } = connection;
     const pairs = Object.entries(facts).flatMap(([name, value]) => [
       html("dt", {}, words(name)),
-      html("dd", {}, known(value) && name !== "port" ? UNITS.exact.text(value) : plain(value || NOTHING)),
+      html("dd", {}, known(value) && !IDENTIFIERS.has(name) ? UNITS.exact.text(value) : plain(value || NOTHING)),
     ]);
     this.facts.replaceChildren(...pairs);
     const most = UNITS.exact.text(MOST_SUBSCRIPTIONS);
     const more = subjects.length > MOST_SUBSCRIPTIONS ? `; the first ${most} are shown` : "";
-    setText(this.note, `Subscribed to ${UNITS.exact.text(subjects.length)} subjects${more}.`);
+    setText(this.note, `Subscribed to ${counted(subjects.length, "subject")}${more}.`);
     const shown = subjects.slice(0, MOST_SUBSCRIPTIONS);
     this.list.replaceChildren(...shown.map((subject) => html("li", {}, plain(subject))));
   }

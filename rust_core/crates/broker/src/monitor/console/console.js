@@ -8,9 +8,9 @@ const page = {
   status: new Status(),
   tiles: new Tiles(),
   charts: CHARTS.map((chart) => ({ ...chart, chart: new Chart(chart) })),
-  found: connectionTable("Found", "No connection has this name or id.", 0, openConnection),
-  slow: connectionTable("Slowest connections", "No connection has anything pending.", 3, openConnection),
-  busy: connectionTable("Busiest connections", "There are no connections.", 4, openConnection),
+  found: connectionTable("Found", "No connection has exactly this name or id.", "Id", openConnection),
+  slow: connectionTable("Slowest connections", "No connection has anything pending.", "Pending", openConnection),
+  busy: connectionTable("Busiest connections", "There are no connections.", "Messages", openConnection),
   subjects: subjectTable(),
   dropped: new ReasonTable("Dropped messages", "No message was dropped.", (varz) => varz.conservation?.dropped),
   closed: new ReasonTable("Closed connections", "No connection was closed.", (varz) => varz.closed),
@@ -46,8 +46,8 @@ feed.addEventListener("lists", ({ detail: { slow, busy, subjects } }) => {
   const rated = rates.rate({ ...slow, connections: [...all.values()] });
   page.slow.show(rated.filter(({ pending_bytes: bytes }) => bytes > 0));
   page.busy.show(rated, `of ${UNITS.exact.text(slow.total)}`);
-  const sampled = `sampled, one of ${subjects.one_in}, over ${Number(subjects.seconds.toFixed(1))} s`;
-  page.subjects.show(subjects.subjects, sampled);
+  const average = `, average of the last ${Math.max(1, Math.round(subjects.seconds))} s`;
+  page.subjects.show(subjects.subjects, `sampled, one of ${subjects.one_in}`, average);
   connectionDialog.refresh();
 });
 
@@ -73,7 +73,7 @@ byId("pause").addEventListener("click", ({ currentTarget: button }) => {
 
 byId("find").addEventListener("submit", async (event) => {
   event.preventDefault();
-  const wanted = byId("wanted").value;
+  const wanted = byId("wanted").value.trim();
   page.found.section.hidden = !wanted;
   if (!wanted) return;
   try {

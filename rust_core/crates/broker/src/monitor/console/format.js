@@ -34,6 +34,8 @@ const percent = (value, brief) => `${brief ? Number(value.toFixed(1)) : value.to
 /** Each formats a number, or says that there is none, and labels an axis, whose steps follow `base`. */
 const UNITS = {
   exact: unit(1000, (value) => WHOLE.format(value)),
+  // What tells one thing from others is written as it is looked up elsewhere: not in groups of digits.
+  id: unit(1000, String),
   count: unit(1000, (value, brief) => scaled(value, 1000, DECIMAL, brief), { whole: true }),
   rate: unit(1000, (value, brief) => `${scaled(value, 1000, DECIMAL, brief)}/s`),
   bytes: unit(1024, (value, brief) => scaled(value, 1024, BINARY, brief), { whole: true }),
@@ -41,6 +43,9 @@ const UNITS = {
   microseconds: unit(1000, (value, brief) => scaled(value, 1000, ["µs", "ms", "s"], brief)),
   percent: unit(1000, percent, { least: 10 }),
 };
+
+/** "1 subject", "1,234 subjects". */
+const counted = (count, noun, { text } = UNITS.exact) => `${text(count)} ${noun}${count === 1 ? "" : "s"}`;
 
 /** The distance of an axis's about four lines up to `most`: 1, 2 or 5 times a power of ten, times the prefix. */
 function axisStep(most, { base, whole }) {

@@ -14,7 +14,7 @@ const TILES = [
   {
     title: "Connections",
     value: ({ varz }) => UNITS.exact.text(varz.connections),
-    detail: ({ varz }) => `${UNITS.exact.text(varz.subscriptions)} subscriptions`,
+    detail: ({ varz }) => counted(varz.subscriptions, "subscription"),
     full: ({ varz }) => share(varz.connections, varz.max_connections),
   },
   {
@@ -38,7 +38,7 @@ const TILES = [
   {
     title: "CPU",
     value: ({ varz }) => UNITS.percent.text(varz.cpu),
-    detail: ({ varz }) => `of one core · ${varz.cores} cores`,
+    detail: ({ varz }) => `of one core · ${counted(varz.cores, "core")}`,
     full: ({ varz }) => share(varz.cpu, 100 * varz.cores),
   },
   {
@@ -60,7 +60,7 @@ const TILES = [
   {
     title: "Slow consumers",
     value: ({ varz }) => UNITS.exact.text(varz.slow_consumers),
-    detail: ({ varz }) => `${UNITS.exact.text(sum(varz.conservation?.dropped ?? {}))} messages dropped`,
+    detail: ({ varz }) => `${counted(sum(varz.conservation?.dropped ?? {}), "message")} dropped`,
   },
 ];
 
@@ -92,10 +92,14 @@ class Tiles {
 /** For how long something that happened is worth a look. */
 const RECENT_S = 10;
 
+/** How a broker that is ending gets on; empty where it is not. */
+const drain = ({ draining, connections }) =>
+  (draining ? `draining, ${counted(connections, "connection")} left` : "");
+
 /** What needs an operator's eye now: a list of sentences, empty when all is well. */
 function concerns(look) {
   const { varz } = look;
-  const found = [];
+  const found = varz.draining ? [`the broker is ${drain(varz)}`] : [];
   const full = (part, whole, limit, sentence) => {
     if (share(part, whole) > limit) found.push(sentence.replace("%", UNITS.percent.text(share(part, whole) * 100)));
   };
@@ -122,6 +126,7 @@ class Status {
   #name = "subjectbus";
   #state = "";
   #looks = [];
+  #drain = "";
   #restarted = "";
 
   show({ varz }) {
@@ -131,19 +136,22 @@ class Status {
     }
     this.#looks = [...this.#looks.filter(({ uptime_s: then }) => varz.uptime_s - then <= RECENT_S), varz];
     this.#name = plain(varz.server_name);
+    this.#drain = drain(varz);
     setText(byId("name"), this.#name);
     setText(byId("version"), plain(varz.version));
-    setText(byId("driver"), `${varz.driver} · ${varz.shards} ${varz.shards === 1 ? "shard" : "shards"}`);
+    setText(byId("driver"), `${varz.driver} · ${counted(varz.shards, "shard")}`);
     setText(byId("uptime"), varz.uptime);
     setText(byId("taken"), `${UNITS.exact.text(varz.connections)} / ${UNITS.exact.text(varz.max_connections)}`);
     const found = concerns({ varz, before: this.#looks[0] });
     byId("concerns").classList.toggle("some", found.length > 0);
     setText(byId("concerns"), found.length ? `Look here: ${found.join("; ")}.` : "All is well.");
-    document.title = `${found.length ? "▲ " : ""}${this.#name} · ${UNITS.count.text(varz.connections)} connections`;
+    const connections = counted(varz.connections, "connection", UNITS.count);
+    document.title = `${found.length ? "▲ " : ""}${this.#name} · ${connections}`;
   }
 
   live() {
-    this.#become("live");
+    if (this.#drain) this.#become("draining", this.#drain);
+    else this.#become("live");
     setText(byId("news"), this.#restarted);
   }
 
@@ -161,12 +169,12 @@ class Status {
     this.#become("lost");
   }
 
-  #become(state) {
+  #become(state, text = state) {
+    setText(byId("state"), text);
     // An alert is read out when it appears, not each time that its age grows.
     if (state === this.#state) return;
     this.#state = state;
     document.body.dataset.state = state;
-    setText(byId("state"), state);
     byId("lost").hidden = state !== "lost";
   }
 }

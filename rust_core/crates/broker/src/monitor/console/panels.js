@@ -59,25 +59,29 @@ const CHARTS = [
   { title: "Dropped messages", unit: UNITS.rate, series: columns({ Dropped: "dropped_per_s" }) },
 ];
 
-/** Connections as a table; `open` shows one of them. */
+/**
+ * Connections as a table, by the column named `sort`, which stands where it is seen on a narrow screen too; `open`
+ * shows one of them.
+ */
 function connectionTable(title, empty, sort, open) {
   const field = (name) => (row) => row[name];
-  return new Table({
-    title, empty, sort, most: 12, key: field("cid"),
-    columns: [
-      { name: "Id", value: field("cid"), unit: UNITS.exact, open },
-      { name: "Name", value: (row) => row.name || `${row.ip}:${row.port}`, open },
-      { name: "Transport", value: (row) => (row.type === "nats" ? "tcp" : row.type) },
-      { name: "Pending", value: field("pending_bytes"), unit: UNITS.bytes },
-      { name: "Messages", value: field("rate"), unit: UNITS.rate },
-      { name: "To it", value: field("out_rate"), unit: UNITS.rate },
-      { name: "By it", value: field("in_rate"), unit: UNITS.rate },
-      { name: "Bytes", value: field("byte_rate"), unit: UNITS.byteRate },
-      { name: "Subs", value: field("subscriptions"), unit: UNITS.exact },
-      { name: "Shard", value: field("shard"), unit: UNITS.exact },
-      { name: "Idle", value: field("idle"), order: (row) => -Date.parse(row.last_activity) },
-    ],
-  });
+  const columns = [
+    { name: "Id", value: field("cid"), unit: UNITS.id, open },
+    { name: "Name", value: (row) => row.name || `${row.ip}:${row.port}`, open },
+    { name: "Transport", value: (row) => (row.type === "nats" ? "tcp" : row.type) },
+    { name: "Pending", value: field("pending_bytes"), unit: UNITS.bytes },
+    { name: "Messages", value: field("rate"), unit: UNITS.rate },
+    { name: "To it", value: field("out_rate"), unit: UNITS.rate },
+    { name: "By it", value: field("in_rate"), unit: UNITS.rate },
+    { name: "Bytes", value: field("byte_rate"), unit: UNITS.byteRate },
+    { name: "Subs", value: field("subscriptions"), unit: UNITS.exact },
+    { name: "Shard", value: field("shard"), unit: UNITS.id },
+    { name: "Idle", value: field("idle"), order: (row) => -Date.parse(row.last_activity) },
+  ];
+  const at = columns.findIndex(({ name }) => name === sort);
+  const place = Math.min(at, 2);
+  columns.splice(place, 0, ...columns.splice(at, 1));
+  return new Table({ title, empty, columns, sort: place, most: 12, key: field("cid") });
 }
 
 /** The same connections with their rates since an earlier answer; null where that had them not. */
@@ -139,6 +143,12 @@ class ReasonTable {
   }
 }
 
+/** A row for each transport. What was upgraded was opened over http, and will be closed as a WebSocket. */
+function transportRows({ transports = {} }) {
+  const upgraded = { http: transports.websocket?.opened };
+  return Object.entries(transports).map(([name, counts]) => ({ name, upgraded: upgraded[name], ...counts }));
+}
+
 class TransportTable {
   table = new Table({
     title: "Transports", descending: false, key: (row) => row.name,
@@ -146,6 +156,7 @@ class TransportTable {
       { name: "Transport", value: (row) => row.name },
       { name: "Connections", value: (row) => row.connections, unit: UNITS.exact },
       { name: "Opened", value: (row) => row.opened, unit: UNITS.exact },
+      { name: "Upgraded", value: (row) => row.upgraded, unit: UNITS.exact },
       { name: "Closed", value: (row) => row.closed, unit: UNITS.exact },
       { name: "Messages in", value: (row) => row.in_msgs, unit: UNITS.exact },
       { name: "Messages out", value: (row) => row.out_msgs, unit: UNITS.exact },
@@ -155,7 +166,7 @@ class TransportTable {
   });
 
   show({ varz }) {
-    this.table.show(Object.entries(varz.transports ?? {}).map(([name, counts]) => ({ name, ...counts })));
+    this.table.show(transportRows(varz), "each WebSocket connection is opened over http, then upgraded");
   }
 }
 
@@ -163,7 +174,7 @@ class ShardTable {
   table = new Table({
     title: "Shards", descending: false, key: (row) => row.index,
     columns: [
-      { name: "Shard", value: (row) => row.index, unit: UNITS.exact },
+      { name: "Shard", value: (row) => row.index, unit: UNITS.id },
       { name: "CPU", value: (row) => row.cpu_percent, unit: UNITS.percent, share: (row) => row.cpu_percent / 100 },
       { name: "Connections", value: (row) => row.connections, unit: UNITS.exact },
       { name: "Pending", value: (row) => row.pending_bytes, unit: UNITS.bytes },

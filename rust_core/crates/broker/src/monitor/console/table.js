@@ -22,12 +22,13 @@ class Table {
    * `sort`: index of the column sorted by at first. `most`: rows shown. `empty`: said when there are none.
    */
   constructor({ title, columns, key, sort = 0, descending = true, most = Infinity, empty = "None." }) {
-    Object.assign(this, { columns, key, sort, descending, most });
+    Object.assign(this, { title, columns, key, sort, descending, most });
     this.heads = columns.map((column, index) => this.#head(column, index));
     this.body = html("tbody");
     this.note = html("span", { class: "moment" });
     this.empty = html("p", { class: "empty" }, empty);
-    const caption = html("caption", {}, html("h3", {}, title), this.note);
+    this.heading = html("h3", {}, title);
+    const caption = html("caption", {}, this.heading, this.note);
     this.table = html("table", {}, caption, html("thead", {}, html("tr", {}, ...this.heads)), this.body);
     // A region that scrolls sideways has to be reached by keyboard.
     const scroller = html("div", { class: "scroller", tabindex: 0, role: "region", "aria-label": title }, this.table);
@@ -35,8 +36,10 @@ class Table {
     this.#markHeads();
   }
 
-  show(rows, note = "") {
+  /** `more`: what the heading says beyond the title; `note`: what is said beside it, in smaller print. */
+  show(rows, note = "", more = "") {
     this.#rows = rows;
+    setText(this.heading, `${this.title}${more}`);
     setText(this.note, note);
     this.#draw();
   }
