@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import urllib.request
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -211,6 +212,22 @@ def test_a_broker_that_is_lost_and_comes_back(tab: Tab, start_broker: Callable[.
     assert {error.get("entry", {}).get("source") for error in tab.errors()} <= {"network"}
 
 
+def test_a_broker_that_drains(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+    broker = start_broker(shards=1, lame_duck_grace_s=60, lame_duck_duration_s=60)
+    with open_wire(broker, "tcp") as wire:
+        wire.handshake()
+        tab.open(address(broker))
+        tab.wait(f"{state('live')} && {text('concerns')} === 'All is well.'")
+        broker.process.send_signal(signal.SIGTERM)
+        tab.wait(state("draining"))
+        assert tab.evaluate(text("state")) == "draining, 1 connection left"
+        assert tab.evaluate(text("concerns")) == "Look here: the broker is draining, 1 connection left."
+        check_clean(tab, broker)
+        # A second signal ends it at once.
+        broker.process.send_signal(signal.SIGTERM)
+        assert broker.wait_status() == 128 + signal.SIGTERM
+
+
 def test_nothing_is_asked_while_nobody_looks(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=1)
     tab.open(address(broker))
@@ -269,3 +286,17 @@ def test_narrow_and_dark(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     tab.evaluate("document.getElementById('theme').click()")
     assert tab.evaluate(page) == light
     check_clean(tab, broker)
+
+
+def test_what_is_sorted_is_in_sight_on_a_narrow_screen(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+    broker = start_broker(shards=1)
+    narrow = {"width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": True}
+    tab.call("Emulation.setDeviceMetricsOverride", **narrow)
+    with load(broker):
+        tab.open(address(broker))
+        tab.wait(f"{table('Busiest connections')}.length === 2")
+        box = "document.querySelector('[aria-label=\"Busiest connections\"]')"
+        right = f"{box}.querySelector('th[aria-sort]').getBoundingClientRect().right"
+        assert tab.evaluate(f"{box}.querySelector('th[aria-sort]').textContent") == "Messages"
+        assert tab.evaluate(f"{right} <= {box}.getBoundingClientRect().right")
+        check_clean(tab, broker)
