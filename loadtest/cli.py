@@ -41,7 +41,7 @@ def loadtest() -> None:
 @click.option(
     "--monitor-url",
     metavar="URL",
-    help="Where the target tells its counters, http://H:P: they are set beside the load's.",
+    help="Where the target tells its counters, [http://]H:P: they are set beside the load's.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Result folder. Else results/SCENARIO-TIME."

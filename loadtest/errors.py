@@ -4,7 +4,7 @@ SubjectbusError
 ├── UsageError
 │   ├── ConfigError
 │   │   └── ScenarioError    a scenario that does not exist, or a key or value of it
-│   ├── TargetError          a target that is no usable address
+│   ├── TargetError          a target or its monitor that is no usable address
 │   └── ThresholdError       a threshold that cannot be parsed, or that no result can answer
 └── RunError                 exit status 3: the run itself failed; what was collected is still written
 """
@@ -17,7 +17,7 @@ class ScenarioError(ConfigError):
 
 
 class TargetError(UsageError):
-    """A target that is no usable address."""
+    """A target that is no usable address, or whose monitor does not answer as one."""
 
 
 class ThresholdError(UsageError):

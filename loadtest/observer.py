@@ -1,6 +1,7 @@
 """Both views of a run at the same times: what its processes have counted, and what the server says.
 
-The run's own broker must tell; a target may, and where its monitor does not answer the run goes on without.
+The run's own broker must tell. A target may: its monitor answers before the first connection, and where it
+does not later on the run goes on without.
 """
 
 import time
@@ -20,7 +21,7 @@ from loadtest.target import MonitorAddress
 _POLL_S = 0.05
 _OWN_TIMEOUT_S = 5.0
 _TARGET_TIMEOUT_S = 3.0  # where others go on, it never comes to rest
-_FIRST_TIMEOUT_S = 1.0
+_FIRST_TIMEOUT_S = 5.0  # longer than one reading may take
 _S_PER_CONNECTION = 50e-6  # until a server has seen that a million connections were closed
 _UNCHANGED_S = 1.0
 _SHORTEST_S = 0.3
@@ -83,12 +84,14 @@ class Observer:
         self._is_own = collected.target is None
 
     def begin(self, address: MonitorAddress) -> bool:
-        """Begins to read; whether the monitor answers."""
+        """Begins to read; whether the monitor answers, of which a target's is asked once."""
         self._monitor = Monitor(address, self._load_cpus)
         self._monitor.start()
         self._collected.observed = Observed(monitor=address.url, began_s=self._began_s)
-        timeout_s = _OWN_TIMEOUT_S if self._is_own else _FIRST_TIMEOUT_S
-        reading = next(self._readings(timeout_s), None)
+        if self._is_own:
+            reading = next(self._readings(_OWN_TIMEOUT_S), None)
+        else:
+            reading = self._monitor.fresh(_FIRST_TIMEOUT_S)
         self._collected.observed.before = reading.counters if reading else None
         return reading is not None
 

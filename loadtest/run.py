@@ -14,7 +14,7 @@ from loadtest.collect import measured_rate
 from loadtest.collected import Collected
 from loadtest.conservation import check_broker
 from loadtest.environment import describe_environment
-from loadtest.errors import RunError
+from loadtest.errors import RunError, TargetError
 from loadtest.interrupts import Interrupts
 from loadtest.launch import Broker, Fleet, Worker
 from loadtest.messages import (
@@ -84,7 +84,8 @@ def run_scenario(scenario: AnyScenario, options: Options, view: View, interrupts
     `interrupts`, entered, are held on return: what was collected is the caller's to save.
 
     Raises:
-        UsageError: Nothing can be run like this: an unusable broker configuration, workload or process.
+        UsageError: Nothing can be run like this: an unusable broker configuration, workload or process, or a
+            target's monitor that does not answer as one.
     """
     return _Run(scenario, options, view, interrupts).execute()
 
@@ -168,9 +169,12 @@ class _Run:
         """The server, and how to connect to it."""
         target = self._options.target
         if target is not None:
-            # The attempt would be one more connection for a monitor that counts them.
-            if self._options.monitor is None or not self._observer.begin(self._options.monitor):
+            monitor = self._options.monitor
+            if monitor is None:
                 target.require_reachable()
+            # Where there is a monitor, the attempt would be one more connection that it counts.
+            elif not self._observer.begin(monitor):
+                raise TargetError(f"monitor {monitor.asked} tells no counters: {self._observer.failure}")
             self._meter.look_idle()
             path = target.path
             if isinstance(self._scenario, FetchScenario) and path == "/":

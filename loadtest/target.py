@@ -74,15 +74,20 @@ class MonitorAddress:
     endpoint: tuple[str, int]
     path: str
 
+    @property
+    def asked(self) -> str:
+        """The URL of what it is asked for."""
+        return f"http://{self.host}{self.path}"
+
 
 def parse_monitor(url: str) -> MonitorAddress:
-    """The /varz of `http://H[:8222]`, or another path that the URL names.
+    """The /varz of `[http://]H[:8222]`, or another path that the URL names.
 
     Raises:
         TargetError: Another scheme, no host, a bad port, or parts that have no meaning.
     """
     try:
-        parts = urlsplit(url)
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         port = _MONITOR_PORT if parts.port is None else parts.port
     except ValueError as error:
         raise TargetError(f'monitor "{url}": {error}') from error

@@ -5,6 +5,7 @@ The structs hold what is read here; a broker tells more, and what is not named i
 
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -18,7 +19,7 @@ DEFAULT_URL = "http://127.0.0.1:8222"
 _DEFAULT_PORT = 8222
 _TIMEOUT_S = 5.0
 _MOST_BYTES = 32 * 1024 * 1024
-_OK = 200
+_NO_MONITOR = "this is not the monitor listener"
 
 SORTS = (
     "cid",
@@ -107,6 +108,7 @@ class Varz(msgspec.Struct, frozen=True):
     conservation: Conservation
     transports: dict[str, Transport]
     shard: tuple[Shard, ...]
+    draining: bool = False
 
     @property
     def dropped(self) -> int:
@@ -183,13 +185,15 @@ class Endpoint:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """The endpoint of a URL `http://HOST[:PORT][/PREFIX]`; without a port it is 8222.
+        """The endpoint of a URL `[http://]HOST[:PORT][/PREFIX]`; without a port it is 8222.
+
+        That of `/varz` itself will do, too.
 
         Raises:
             UsageError: It is no such URL; the text says why.
         """
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(url if "://" in url else f"http://{url}")
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise _unusable(url, str(error)) from error
@@ -203,7 +207,7 @@ class Endpoint:
             raise _unusable(url, "user, query and fragment have no meaning here")
         if not url.isascii() or not url.isprintable() or " " in url:
             raise _unusable(url, "it has characters that must be percent-encoded")
-        return cls(host, port or _DEFAULT_PORT, parts.path.rstrip("/"))
+        return cls(host, port or _DEFAULT_PORT, parts.path.rstrip("/").removesuffix("/varz"))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -250,14 +254,17 @@ class Monitor:
             body = response.read(_MOST_BYTES + 1)
         except (OSError, HTTPException) as error:
             raise self._error(path, self._explain(error)) from error
-        if response.status != _OK:
-            raise self._error(path, f"status {response.status} {response.reason}".rstrip() + _detail(body))
+        if response.status != HTTPStatus.OK:
+            status = f"status {response.status} {response.reason}".rstrip() + _detail(body)
+            # A listener for WebSocket connections wants them.
+            is_other = response.status == HTTPStatus.UPGRADE_REQUIRED
+            raise self._error(path, f"{_NO_MONITOR}: {status}" if is_other else status)
         if len(body) > _MOST_BYTES:
             raise self._error(path, f"the answer is longer than {_MOST_BYTES} bytes")
         try:
             return msgspec.json.decode(body, type=Document)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._error(path, f"the answer is no JSON object: {error}") from error
+            raise self._error(path, f"{_NO_MONITOR}: the answer is no JSON object: {error}") from error
 
     def _convert(self, path: str, document: Document, cls: type[T]) -> T:
         try:
@@ -272,7 +279,7 @@ class Monitor:
             return error.strerror[0].lower() + error.strerror[1:]
         if isinstance(error, OSError):
             return "the connection was closed without an answer"
-        return f"the answer is no HTTP ({type(error).__name__})"
+        return f"{_NO_MONITOR}: the answer is no HTTP ({type(error).__name__})"
 
     def _error(self, path: str, what: str) -> MonitorError:
         return MonitorError(printable(f"{self.endpoint}{path}: {what}"))

@@ -1,6 +1,7 @@
 """The command `subjectbus top`."""
 
 import json
+import math
 import shutil
 import sys
 import time
@@ -19,6 +20,13 @@ _ONCE_CONNECTIONS = 20
 _PIPE_COLUMNS = 160
 
 
+def _require_number(_context: click.Context, _parameter: click.Parameter, value: float) -> float:
+    """NaN is within every range."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is no number of seconds.")
+    return value
+
+
 @click.command()
 @click.argument("url", default=DEFAULT_URL)
 @click.option("--once", is_flag=True, help="Print one look as text and end.")
@@ -27,6 +35,7 @@ _PIPE_COLUMNS = 160
     "--interval",
     "interval_s",
     type=click.FloatRange(0.1, 3600),
+    callback=_require_number,
     default=1.0,
     metavar="SECONDS",
     help="Time between two looks, over which rates are measured.  [default: 1]",
@@ -47,8 +56,8 @@ _PIPE_COLUMNS = 160
 def top(url: str, *, once: bool, as_json: bool, interval_s: float, sort: str, limit: int | None) -> None:
     """Show a running broker live: rates, shards, connections, subjects.
 
-    URL is that of its monitor listener, http://127.0.0.1:8222 unless it says otherwise. The last line of the
-    screen names the keys.
+    URL is that of its monitor listener, or HOST:PORT alone; http://127.0.0.1:8222 without one. The key ?
+    shows all keys.
 
     Exit status: 0 ended by q or Ctrl-C, or printed with --once, 2 unusable arguments, 3 the broker did not
     answer.

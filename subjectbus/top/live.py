@@ -22,7 +22,7 @@ from subjectbus.errors import MonitorError, UsageError
 from subjectbus.monitoring import MOST_CONNECTIONS, Monitor, Sample
 from subjectbus.top import view
 from subjectbus.top.rates import Meter
-from subjectbus.top.view import KEYS, State
+from subjectbus.top.view import HELP_KEYS, KEYS, State
 
 _SIGNALS = (signal.SIGWINCH, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP)
 _ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
@@ -102,6 +102,8 @@ class Top:
         if key == " ":
             self._paused = not self._paused
             self._due_s = math.inf if self._paused else time.monotonic()
+        elif key in HELP_KEYS:
+            self._state.shows_keys = not self._state.shows_keys
         elif key == "s" or key in KEYS:
             following = (_ORDERS.index(self._sort) + 1) % len(_ORDERS)
             self._sort = KEYS.get(key, _ORDERS[following])

@@ -112,10 +112,10 @@ def shards(rows: Sequence[Shard], turns: dict[int, float], most: int | None = No
     return table
 
 
-def subjects(rows: Sequence[HotSubject]) -> Table:
-    """One row for each of the hottest subjects."""
+def subjects(rows: Sequence[HotSubject], seconds: float) -> Table:
+    """One row for each of the hottest subjects, averaged over so many seconds."""
     table = _table("MSGS/S", "BYTES/S", "SHARE")
-    table.add_column(Text("HOTTEST SUBJECTS", _HEAD), no_wrap=True)
+    table.add_column(Text(f"HOTTEST SUBJECTS over the last {seconds:.0f} s", _HEAD), no_wrap=True)
     for row in rows:
         table.add_row(count(row.msgs_per_s), size(row.bytes_per_s), f"{row.share:.0%}", clean(row.subject))
     return table

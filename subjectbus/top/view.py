@@ -25,10 +25,15 @@ KEYS = {
     "t": "uptime",
 }
 """Orders of the connections by the key that asks for them."""
+HELP_KEYS = "?h"
+_COMMANDS = {"q": "quit", "?": "keys", "space": "pause", "s": "next order"}
 
 _FRAME_LINES = 7
+_TABLE_LINES = 2
+"""Of the connections' table: title and heads."""
 _LEAST_LINES = 20
 _BESIDE_COLUMNS = 150
+_KEY_COLUMNS = 20
 
 
 @dataclass
@@ -40,6 +45,8 @@ class State:
     sample: Sample
     notes: list[str] = field(default_factory=list)
     """What is unusual: paused, broker lost."""
+    shows_keys: bool = False
+    """All of them, in place of shards and subjects."""
 
 
 def page(state: State, width: int) -> Group:
@@ -52,27 +59,32 @@ def page(state: State, width: int) -> Group:
         Text(),
         *_connections(state, len(sample.connz.connections), width),
         Text(),
-        tables.subjects(sample.subjects.subjects),
+        tables.subjects(sample.subjects.subjects, sample.subjects.seconds),
     )
 
 
 def screen(state: State, width: int, height: int) -> Group:
     """What fits on a screen; on a low one the connections alone."""
-    sample = state.sample
     body = height - _FRAME_LINES
     upper: list[RenderableType] = []
-    if height >= _LEAST_LINES:
-        upper, used = _upper(sample, state.meter, body // 2, width)
+    if state.shows_keys:
+        upper = _keys(width)[:body]
+        body -= len(upper)
+    elif height >= _LEAST_LINES:
+        upper, used = _upper(state.sample, state.meter, body, width)
         body -= used
-    middle = _connections(state, body - 2, width)
+    middle: list[RenderableType] = []
+    if body >= _TABLE_LINES:
+        body -= _TABLE_LINES
+        middle = _connections(state, body, width)
+        body -= min(body, len(state.sample.connz.connections))
     status = [clean("; ".join(state.notes), "bold yellow")] if state.notes else [Text()]
-    missing = max(0, body - 2 - len(sample.connz.connections))
-    return Group(*_header(state), *status, *upper, *middle, *([Text()] * missing), _help(width))
+    return Group(*_header(state), *status, *upper, *middle, *([Text()] * body), _help(width))
 
 
 def rows_of(height: int) -> int:
     """Connections that a screen of this height may show at most."""
-    return max(1, height - _FRAME_LINES - 2)
+    return max(1, height - _FRAME_LINES - _TABLE_LINES)
 
 
 def _header(state: State) -> list[RenderableType]:
@@ -82,6 +94,7 @@ def _header(state: State) -> list[RenderableType]:
         ("subjectbus ", "bold"),
         clean(varz.version, "bold"),
         "  ",
+        ("draining  " if varz.draining else "", "bold red"),
         clean(varz.server_name, "bold cyan"),
         "  ",
         clean(str(state.endpoint)),
@@ -113,19 +126,32 @@ def _kind(kinds: dict[str, int], kind: str) -> str:
     return count(kinds[kind]) if kind in kinds else "-"
 
 
-def _upper(sample: Sample, meter: Meter, most: int, width: int) -> tuple[list[RenderableType], int]:
-    """Shards and subjects on at most `most` lines, and how many lines those are."""
-    shards, subjects = sample.varz.shard, sample.subjects.subjects
+def _upper(sample: Sample, meter: Meter, body: int, width: int) -> tuple[list[RenderableType], int]:
+    """Shards and subjects, and how many lines they take: half of `body`, or all that connections leave."""
+    shards, subjects, seconds = sample.varz.shard, sample.subjects.subjects, sample.subjects.seconds
+    most = max(body // 2, body - _TABLE_LINES - len(sample.connz.connections))
     if width >= _BESIDE_COLUMNS:
         rows = most - 2
         grid = Table.grid(padding=(0, 4, 0, 0))
         shown = min(rows, max(len(shards), len(subjects)))
-        grid.add_row(tables.shards(shards, meter.turns, rows), tables.subjects(subjects[:rows]))
-        return [grid, Text()], shown + 2
-    below = min(len(subjects), max(1, (most - 4) // 2))
-    above = min(len(shards), most - 4 - below)
-    upper: list[RenderableType] = [tables.shards(shards, meter.turns, above), Text()]
-    return [*upper, tables.subjects(subjects[:below]), Text()], above + below + 4
+        grid.add_row(tables.shards(shards, meter.turns, rows), tables.subjects(subjects[:rows], seconds))
+        return [grid, _left_out(len(shards), rows)], shown + 2
+    rows = most - 4
+    # Lines that are free are the shards' first.
+    above = min(len(shards), rows - min(len(subjects), max(1, (body // 2 - 4) // 2)))
+    below = min(len(subjects), rows - above)
+    upper: list[RenderableType] = [
+        tables.shards(shards, meter.turns, above),
+        _left_out(len(shards), above),
+        tables.subjects(subjects[:below], seconds),
+        Text(),
+    ]
+    return upper, above + below + 4
+
+
+def _left_out(shards: int, shown: int) -> Text:
+    """The line below the shards: empty where all are there."""
+    return Text(f"{shown} of {shards} shards, the busiest" if shown < shards else "", "dim")
 
 
 def _connections(state: State, rows: int, width: int) -> list[RenderableType]:
@@ -137,10 +163,27 @@ def _connections(state: State, rows: int, width: int) -> list[RenderableType]:
 
 
 def _help(width: int) -> Text:
-    """The last line."""
-    keys = {"q": "quit", "space": "pause", "s": "next order", **KEYS}
-    text = Text(style="reverse", no_wrap=True, overflow="ellipsis")
-    for key, meaning in keys.items():
-        text.append(key, "bold").append(f" {meaning}  ")
+    """The last line: all keys, or where they do not fit those that are no orders."""
+    every = _line({**_COMMANDS, **KEYS})
+    text = every if len(every) <= width else _line(_COMMANDS)
     text.pad_right(max(0, width - len(text)))
     return text
+
+
+def _line(keys: dict[str, str]) -> Text:
+    text = Text(style="reverse", no_wrap=True, overflow="ellipsis")
+    for number, (key, meaning) in enumerate(keys.items()):
+        text.append("  " if number else "").append(key, "bold").append(f" {meaning}")
+    return text
+
+
+def _keys(width: int) -> list[RenderableType]:
+    """All keys and what they do, line by line, and an empty one."""
+    meanings = {**_COMMANDS, **{key: f"by {order}" for key, order in KEYS.items()}}
+    cells = [
+        Text.assemble((f"{key:>5}", "bold"), f" {meaning:<{_KEY_COLUMNS - 6}}")
+        for key, meaning in meanings.items()
+    ]
+    across = max(1, width // _KEY_COLUMNS)
+    lines = [Text().join(cells[first : first + across]) for first in range(0, len(cells), across)]
+    return [*lines, Text()]

@@ -164,6 +164,24 @@ def test_arrows_and_other_keys_change_nothing(console: Terminal) -> None:
     console.wait_for_text("paused", "by msgs_to")
 
 
+def test_keys_are_shown_and_work_meanwhile(console: Terminal) -> None:
+    for key in "?h":
+        console.press(key)
+        console.wait_for_text("q quit", "by bytes_from", "by msgs_to")
+        console.press(key)
+        console.wait_for_text("HOTTEST SUBJECTS over the last", "SHARD")
+    console.press("?c")
+    console.wait_for_text("by bytes_from", "connections by cid")
+
+
+def test_the_brokers_other_listeners_are_told_apart(broker: Broker) -> None:
+    for host, port in (broker.http, broker.tcp):
+        command = [subjectbus_command(), "top", f"{host}:{port}", "--once"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+        assert f"http://{host}:{port}/varz: this is not the monitor listener: " in done.stderr
+
+
 def requests_of_others(broker: Broker, for_s: float) -> int:
     """Requests to the monitor other than those that are made here to count them."""
     own, first, ends_s = 0, broker.varz()["http_requests"], time.monotonic() + for_s

@@ -38,6 +38,8 @@ def watch():
         ("http://localhost", ("localhost", 8222), "/varz"),
         ("http://[::1]:9/", ("::1", 9), "/varz"),
         ("http://h:1/varz", ("h", 1), "/varz"),
+        ("127.0.0.1:8222", ("127.0.0.1", 8222), "/varz"),
+        ("h/varz", ("h", 8222), "/varz"),
         ("http://h:1/nats/varz?x=1", ("h", 1), "/nats/varz?x=1"),
     ],
 )
@@ -48,7 +50,16 @@ def test_a_monitor_has_an_address_and_a_path(url, endpoint, path):
 
 @pytest.mark.parametrize(
     "url",
-    ["", "127.0.0.1:8222", "https://h", "http://", "http://h:0", "http://h:x", "http://u@h", "http://h/a b"],
+    [
+        "",
+        "nats://127.0.0.1:8222",
+        "https://h",
+        "http://",
+        "http://h:0",
+        "http://h:x",
+        "http://u@h",
+        "http://h/a b",
+    ],
 )
 def test_an_unusable_monitor_is_one_line_that_names_it(url):
     with pytest.raises(TargetError) as raised:

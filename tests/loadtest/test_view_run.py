@@ -3,7 +3,6 @@
 import json
 import socket
 import subprocess
-import time
 from http.client import HTTPConnection
 
 import psutil
@@ -11,7 +10,7 @@ import pytest
 
 from loadtest import read_result
 from loadtest.child import PYTHON
-from tests.loadtest.monitors import FakeMonitor, hanging, saying, telling, trickling
+from tests.loadtest.monitors import FakeMonitor, answer, hanging, saying, telling, trickling
 from tests.servers import wait_until
 from tests.wire import Wire
 
@@ -276,30 +275,36 @@ def test_a_difference_on_the_own_broker_fails_the_run(tmp_path):
 @pytest.mark.parametrize(
     ("serve", "failure"),
     [
-        (hanging, None),
-        (trickling, None),
-        (saying(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nmoin"), "an answer that is no JSON"),
-        (saying(b"\x16\x03\x01\r\n\r\n"), None),
+        (hanging, "timed out"),
+        (trickling, "timed out"),
+        (saying(answer(b"", "426 Upgrade Required")), "status 426"),
+        (saying(answer(b"moin")), "an answer that is no JSON"),
+        (saying(b"SSH-2.0-OpenSSH\r\n\r\n"), "SSH-2.0-OpenSSH"),
     ],
+    ids=["hanging", "trickling", "426", "no JSON", "no HTTP"],
 )
-def test_a_monitor_that_fails_does_not_fail_the_run(tmp_path, start_broker, serve, failure):
+def test_a_monitor_that_is_none_is_refused_before_the_first_connection(
+    tmp_path, start_broker, serve, failure
+):
     broker = start_broker()
     with FakeMonitor(serve) as fake:
-        began_s = time.monotonic()
         words = ("--target", broker.url("ws"), "--monitor-url", fake.url)
         ended = run(tmp_path / "run", "autocomplete", *words, rate=200)
-        assert time.monotonic() - began_s < 30
-    assert ended.returncode == 0, ended.stderr
-    result = read_result(tmp_path / "run")
-    assert result.agreement == []
-    assert result.achieved.received > 0
-    view = result.broker_view
-    assert view.note == "the monitor did not answer before the first connection"
-    assert (view.readings, view.failures > 0) == (0, True)
-    assert failure is None or view.first_failure == failure
-    assert "agreement    nothing to compare: the monitor did not answer before" in ended.stderr
-    assert f"of {view.failures} readings failed" in ended.stderr
-    assert "the monitor did not answer before the first" in (tmp_path / "run" / "report.html").read_text()
+    said = f"subjectbus: error: monitor {fake.url}/varz tells no counters: {failure}"
+    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (2, said)
+    assert not (tmp_path / "run").exists()
+    assert broker.varz()["total_connections"] == 0
+
+
+def test_a_monitor_that_nobody_listens_at_is_refused(tmp_path, broker):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        words = ("--target", broker.url("ws"), "--monitor-url", address)
+        ended = run(tmp_path / "run", "autocomplete", *words, rate=200)
+    assert ended.returncode == 2
+    assert f"monitor http://{address}/varz tells no counters: Connection refused" in ended.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_monitor_that_disappears_leaves_what_it_has_told(tmp_path, start_broker):

@@ -28,6 +28,11 @@ EVIL = "a\x1b[2J\x07\x9b31m\u202e\r\n\x7f\u2028[red]"
         ("http://broker", Endpoint("broker", 8222)),
         ("http://[::1]:9000/", Endpoint("::1", 9000)),
         ("http://proxy:80/nats/one/", Endpoint("proxy", 80, "/nats/one")),
+        ("127.0.0.1:9000", Endpoint("127.0.0.1", 9000)),
+        ("broker", Endpoint("broker", 8222)),
+        ("[::1]:9000", Endpoint("::1", 9000)),
+        ("http://broker:1/varz", Endpoint("broker", 1)),
+        ("http://proxy/nats/varz/", Endpoint("proxy", 8222, "/nats")),
     ],
 )
 def test_urls(url, endpoint):
@@ -38,7 +43,9 @@ def test_urls(url, endpoint):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("127.0.0.1:8222", "scheme"),
+        ("nats://broker:8222", "scheme"),
+        ("", "host"),
+        ("me@broker:8222", "user"),
         ("https://broker:8222", "scheme"),
         ("http://", "host"),
         ("http://:8222", "host"),
@@ -63,8 +70,9 @@ def test_unusable_urls(url, why, capsys):
 
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+NO_MONITOR = "this is not the monitor listener"
 ANSWERS = {
-    "no JSON": (RESPONSE % (9, b"<p>hi</p>"), "the answer is no JSON object"),
+    "no JSON": (RESPONSE % (9, b"<p>hi</p>"), f"{NO_MONITOR}: the answer is no JSON object"),
     "no object": (RESPONSE % (2, b"[]"), "the answer is no JSON object"),
     "cut short": (RESPONSE % (100, b'{"cid": 7'), "the answer is no JSON object"),
     "not UTF-8": (RESPONSE % (9, b'{"a":"\xff"}'), "the answer is no JSON object"),
@@ -75,7 +83,11 @@ ANSWERS = {
         b'HTTP/1.1 400 \r\nContent-Length: 20\r\n\r\n{"detail":"\\u001b!"}',
         r"status 400: \x1b!",
     ),
-    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "the answer is no HTTP"),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", f"{NO_MONITOR}: the answer is no HTTP"),
+    "WebSocket alone": (
+        b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n",
+        f"{NO_MONITOR}: status 426 Upgrade Required",
+    ),
     "nothing": (b"", "the connection was closed without an answer"),
 }
 
@@ -92,6 +104,14 @@ def test_bad_answers_are_one_line_and_status_3(answer, said, flags, capsys):
         assert said in streams.err
         assert streams.err.count("\n") == 1
         assert streams.err.strip().isprintable()
+
+
+@pytest.mark.parametrize("form", ["{}/varz", "{}/varz/", "{}"])
+def test_other_forms_of_the_url_reach_the_same(form, capsys):
+    with serving(documents()) as url:
+        asked = form.format(url if "varz" in form else url.removeprefix("http://"))
+        assert cli.main(["top", asked, "--once", "--json", "--interval", "0.1"]) == 0
+    assert json.loads(capsys.readouterr().out)["url"] == url
 
 
 def test_nobody_listens(capsys):
@@ -118,6 +138,8 @@ def test_nobody_answers():
         (["--once", "--limit", "0"], "--limit"),
         (["--once", "--limit", "1025"], "--limit"),
         (["--once", "--interval", "0"], "--interval"),
+        (["--once", "--interval", "nan"], "--interval"),
+        (["--once", "--interval", "inf"], "--interval"),
     ],
 )
 def test_unusable_arguments(arguments, named, capsys):
@@ -196,9 +218,10 @@ def evil_documents(shards: int = 1, clients: int = 40):
     return answers
 
 
-def draw(answers, columns: int, rows: int) -> str:
+def draw(answers, columns: int, rows: int, *, shows_keys: bool = False) -> str:
     console = Console(force_terminal=True, color_system=None, width=columns, height=rows, markup=False)
-    state = view.State(Endpoint("broker", 1), Meter(0.0), look(answers), [f"no answer: {EVIL}"])
+    notes = [f"no answer: {EVIL}"]
+    state = view.State(Endpoint("broker", 1), Meter(0.0), look(answers), notes, shows_keys=shows_keys)
     with console.capture() as capture:
         console.print(view.screen(state, columns, rows))
     return capture.get()
@@ -206,17 +229,80 @@ def draw(answers, columns: int, rows: int) -> str:
 
 @pytest.mark.parametrize("columns", [40, 80, 120, 160, 300])
 @pytest.mark.parametrize("rows", [9, 19, 20, 24, 60])
-@pytest.mark.parametrize("shards", [1, 64])
-def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(columns, rows, shards):
-    drawn = draw(evil_documents(shards), columns, rows)
+@pytest.mark.parametrize(("shards", "clients"), [(1, 40), (64, 40), (64, 1)])
+@pytest.mark.parametrize("shows_keys", [False, True], ids=["tables", "keys"])
+def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(columns, rows, shards, clients, shows_keys):
+    drawn = draw(evil_documents(shards, clients), columns, rows, shows_keys=shows_keys)
     lines = drawn.splitlines()
     assert len(lines) == rows
     assert max(map(len, lines)) <= columns
     assert drawn.replace("\n", "").isprintable()
     assert lines[-1].startswith("q quit")
-    if columns >= 80:
+    if columns >= 80 and (rows > 9 or not shows_keys):
         assert "MSGS_TO" in drawn
         assert "of 1.00M" in drawn
+
+
+@pytest.mark.parametrize("columns", [80, 100, 132, 200])
+def test_the_last_line_is_not_cut_off(columns):
+    last = draw(documents(), columns, 24).splitlines()[-1].rstrip()
+    assert last.startswith("q quit  ? keys  space pause  s next order")
+    assert "…" not in last
+    assert last.endswith("t uptime" if columns >= 150 else "s next order")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 100, 200])
+def test_all_keys_are_shown_when_asked_for(columns):
+    drawn = draw(documents(), columns, 24, shows_keys=True)
+    for key, order in view.KEYS.items():
+        assert f" {key} by {order} " in drawn
+    assert "by msgs_to" in drawn
+    assert "HOTTEST" not in drawn
+
+
+def shards_of(drawn: str) -> int:
+    """Rows of the shards' table."""
+    lines = drawn.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("SHARD ")) + 1
+    return next(number for number, line in enumerate(lines[first:]) if not line[:5].strip().isdigit())
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_free_lines_are_the_shards(columns):
+    drawn = draw(evil_documents(shards=8, clients=1), columns, 24)
+    assert shards_of(drawn) == 8
+    assert "of 8 shards" not in drawn
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(80, 2), (160, 6)])
+def test_shards_that_are_left_out_are_counted(columns, shown):
+    drawn = draw(evil_documents(shards=8, clients=40), columns, 24)
+    assert shards_of(drawn) == shown
+    assert f"{shown} of 8 shards, the busiest" in drawn
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_a_drain_is_in_the_header(columns, capsys):
+    answers = documents(draining=True)
+    assert "draining" in draw(answers, columns, 24).splitlines()[0]
+    assert "draining" not in draw(documents(draining=False), columns, 24)
+    assert "draining" not in draw(documents(), columns, 24)
+    with serving(answers) as url:
+        assert cli.main(["top", url, "--once", "--interval", "0.1"]) == 0
+        assert "draining" in capsys.readouterr().out.splitlines()[0]
+        assert cli.main(["top", url, "--once", "--json", "--interval", "0.1"]) == 0
+    assert json.loads(capsys.readouterr().out)["varz"]["draining"] is True
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_subjects_say_over_what_time(columns, capsys):
+    answers = documents()
+    answers["/subjects"]["seconds"] = 48.2
+    heading = "HOTTEST SUBJECTS over the last 48 s"
+    assert heading in draw(answers, columns, 24)
+    with serving(answers) as url:
+        assert cli.main(["top", url, "--once", "--interval", "0.1"]) == 0
+    assert heading in capsys.readouterr().out
 
 
 def test_a_narrow_screen_keeps_the_column_of_the_order():
@@ -254,4 +340,4 @@ def test_once_json_is_one_object(capsys):
 
 def test_every_order_has_a_key():
     assert sorted(view.KEYS.values()) == sorted(SORTS)
-    assert not {"q", "s", " "} & set(view.KEYS)
+    assert not {"q", "s", " ", *view.HELP_KEYS} & set(view.KEYS)
