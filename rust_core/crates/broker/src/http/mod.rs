@@ -114,7 +114,7 @@ impl Shard {
         &mut self,
         io: &mut Io,
         id: ConnId,
-        mut http: Http,
+        mut http: Box<Http>,
         input: &[u8],
     ) -> Option<Transport> {
         let mut held = std::mem::take(&mut http.buffer);
