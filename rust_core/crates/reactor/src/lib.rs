@@ -29,7 +29,8 @@ pub mod slab;
 mod socket;
 pub mod timer;
 
-pub use driver::io::{Calls, Conn, Descriptors, Io, Memory};
+pub use driver::io::{Conn, Io};
+pub use driver::stats::{Calls, Descriptors, Memory, Sent};
 pub use driver::{Closed, DriverKind, Handler, Origin};
 pub use listener::{ListenError, Reservation};
 pub use mailbox::{Mailboxes, MailboxesBuilder};

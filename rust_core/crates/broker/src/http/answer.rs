@@ -8,7 +8,7 @@ use protocol::http::{
 use protocol::nats::Headers;
 use serde_json::json;
 
-use super::gateway;
+use super::fields;
 use crate::mail::Message;
 
 /// The media type of problems (RFC 9457).
@@ -165,10 +165,10 @@ pub(super) fn encode_reply(out: &mut Vec<u8>, message: &Message<'_>, envelope: E
         }
         return;
     };
-    let returned = gateway::returned(&headers);
+    let returned = fields::returned(&headers);
     let has_kind =
-        gateway::returned(&headers).any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
-    match gateway::error_of(&headers) {
+        fields::returned(&headers).any(|(name, _)| name.eq_ignore_ascii_case("Content-Type"));
+    match fields::error_of(&headers) {
         // A service that describes its error in a body has the last word.
         Some((status, text)) if message.payload.is_empty() => {
             let body = problem_body(status, &text);

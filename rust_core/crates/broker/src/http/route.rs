@@ -8,7 +8,7 @@ use protocol::http::{HttpError, RequestHead, decode_percent, query_value};
 use super::answer::{Date, Envelope};
 use super::cors::{self, Origin};
 use super::events::EventFormat;
-use super::gateway;
+use super::fields;
 use crate::config::GatewayLimits;
 use crate::counters::Reason;
 use crate::monitor::{MISSING, Page};
@@ -80,7 +80,7 @@ impl<'a> Noted<'a> {
                 17 if is("x-request-timeout") => {
                     noted.has_duplicate |= noted.timeout.replace(value).is_some();
                 }
-                _ => noted.has_forwarded |= gateway::is_forwarded(name),
+                _ => noted.has_forwarded |= fields::is_forwarded(name),
             }
         }
         noted
@@ -272,7 +272,7 @@ impl Call {
             Err(error) => return Err(error.to_string().into()),
         }
         if noted.has_forwarded {
-            gateway::encode_headers(&head.headers, &mut self.headers);
+            fields::encode_headers(&head.headers, &mut self.headers);
         }
         self.action = if resource == Resource::Publish {
             Action::Publish

@@ -8,11 +8,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::driver::stats::{Calls, Sent};
 use crate::driver::{Closed, Handler};
 use crate::mailbox::Mailboxes;
 use crate::output::{Output, Pool};
 use crate::slab::{ConnId, Slab};
-use crate::socket;
 use crate::timer::Wheel;
 
 /// How far a connection's end has come.
@@ -102,48 +102,6 @@ pub(crate) struct Connect {
     pub(crate) from: Option<IpAddr>,
 }
 
-/// What the kernel has taken since the shard began.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Sent {
-    /// Items wholly sent; see [`Output`].
-    pub items: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// System calls, or submissions, that sent them.
-    pub writes: u64,
-}
-
-/// System calls of a backend since the shard began; each has those that it makes.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Calls {
-    /// io_uring_enter(2): all that this backend does with connections.
-    pub enter: u64,
-    /// epoll_wait(2).
-    pub wait: u64,
-    /// recv(2) of epoll's; sends are [`Sent::writes`].
-    pub receive: u64,
-    /// accept(2) of epoll's.
-    pub accept: u64,
-}
-
-/// What a shard holds in memory besides what its handler does, in bytes.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Memory {
-    /// Slots of connections, sessions included, and their timers.
-    pub connections: usize,
-    /// Buffers to receive into, and free ones to send from.
-    pub buffers: usize,
-}
-
-/// File descriptors, or slots of an io_uring's file tables.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Descriptors {
-    /// Taken by connections and listeners.
-    pub used: usize,
-    /// The most that there may be.
-    pub limit: usize,
-}
-
 /// One shard's connections and wishes; handed to every call of its [`Handler`].
 pub struct Io<H: Handler> {
     /// What has been sent so far.
@@ -173,8 +131,8 @@ pub struct Io<H: Handler> {
     pub(crate) unlisten: Vec<usize>,
     pub(crate) mailboxes: Mailboxes<H::Mail>,
     /// Mail taken from the mailbox and not handed out yet.
-    inbox: VecDeque<H::Mail>,
-    mail_peak: usize,
+    pub(crate) inbox: VecDeque<H::Mail>,
+    pub(crate) mail_peak: usize,
     outboxes: Vec<Vec<H::Mail>>,
     shard: usize,
     now: Instant,
@@ -257,36 +215,6 @@ impl<H: Handler> Io<H> {
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.conns.slots()
-    }
-
-    /// Memory held for connections.
-    #[must_use]
-    pub fn memory(&self) -> Memory {
-        Memory {
-            connections: self.conns.bytes() + self.timers.bytes(),
-            buffers: self.pool.bytes() + self.driver_buffers,
-        }
-    }
-
-    /// Descriptors taken and left.
-    #[must_use]
-    pub fn descriptors(&self) -> Descriptors {
-        Descriptors {
-            used: self.conns.len() + self.listeners.iter().flatten().count(),
-            limit: self.descriptor_limit,
-        }
-    }
-
-    /// The most mail that was found waiting at once since this was last called.
-    pub fn take_mail_peak(&mut self) -> usize {
-        std::mem::replace(&mut self.mail_peak, self.inbox.len())
-    }
-
-    /// Connections that wait to be accepted by the listener with this index.
-    #[must_use]
-    pub fn accept_queue(&self, listener: usize) -> usize {
-        let descriptor = self.listeners.get(listener).copied().flatten();
-        descriptor.map_or(0, socket::accept_queue)
     }
 
     /// Ids of all connections, in slot order.

@@ -14,6 +14,7 @@ use crate::slab::ConnId;
 
 pub mod epoll;
 pub mod io;
+pub mod stats;
 pub mod uring;
 
 use io::Io;
