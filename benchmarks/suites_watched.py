@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from http import HTTPStatus
 from http.client import HTTPConnection
+from pathlib import Path
 
 from measure import (
     EPOLL,
@@ -119,7 +120,13 @@ def watch(browser: str, monitor: str) -> Iterator[None]:
             f"--user-data-dir={profile}",
             f"http://{monitor}/",
         ]
-        page = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        page = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        # Where sessions share a core evenly (sched(7), autogroups), nice says nothing between them.
+        group = Path(f"/proc/{page.pid}/autogroup")
+        if group.exists():
+            group.write_text("19", encoding="ascii")
         scraper = threading.Thread(target=scrape)
         try:
             _await_console(monitor)
