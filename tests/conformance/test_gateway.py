@@ -451,7 +451,7 @@ def test_a_drain_ends_streams_and_answers_what_waits(start_broker: Callable[...,
         pending = asyncio.create_task(acall(broker, "POST", "/v1/request/gateway.drain", b"x"))
         await arrived(requests)
         broker.process.terminate()
-        await asyncio.sleep(0.2)
+        await asyncio.to_thread(wait_until, lambda: broker.varz()["draining"])
         await requests[0].respond(b"still here")
         await client.flush()
         answer, body = await pending
