@@ -212,9 +212,9 @@ def test_very_many_subscriptions_of_one_connection(broker: Broker) -> None:
         found = page(broker, "/subsz?subs=1&test=m.7")
         assert [row["subject"] for row in found["subscriptions_list"]] == ["m.7", "m.7"]
         rows = page(broker, f"/subsz?subs=1&offset={count - 500}")["subscriptions_list"]
-        assert [row["subject"] for row in rows] == [
-            *(f"m.{sid}" for sid in range(count - 500, count)),
-            "m.7",
-        ]
+        # Which of the two clients comes first is for the kernel to say: rows are in the shards' order.
+        subjects = [f"m.{sid}" for sid in range(count)]
+        orders = [*subjects, "m.7"], ["m.7", *subjects]
+        assert [row["subject"] for row in rows] in [order[count - 500 :] for order in orders]
         [row] = connz(broker, "name=many&subs=1")
         assert sorted(row["subscriptions_list"]) == sorted(f"m.{sid}" for sid in range(count))
