@@ -170,7 +170,7 @@ def machine_stalls() -> str:
 
 def machine_facts() -> Iterator[str]:
     """What the figures depend on, as "name value"."""
-    from loadtest.environment import describe_environment  # noqa: PLC0415 - needs the built project
+    from loadtest.sampling.environment import describe_environment  # noqa: PLC0415 - needs the built project
 
     for key, value in describe_environment().items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):

@@ -7,9 +7,9 @@ import msgspec
 from measure import EPOLL, URING, Result, Server, median, run_scenario, say, table
 from web import Site, find_sites, run_wrk
 
-from loadtest.reference import PUBLISHED_2014_BYTE
-from loadtest.results import TransportRun
-from loadtest.transports import findings, tables
+from loadtest.report.transports import findings, tables
+from loadtest.result.reference import PUBLISHED_2014_BYTE
+from loadtest.result.schema import TransportRun
 
 
 def http(rounds: int, connections: int = 256, duration_s: int = 10) -> list[str]:

@@ -3,8 +3,7 @@
 The public API is what notebooks use: `load_scenario`, `read_result` and the types that they return.
 """
 
-from loadtest.results import Latency, Result, read_result
-from loadtest.scenario import (
+from loadtest.plan.scenario import (
     BroadcastScenario,
     FetchScenario,
     Scenario,
@@ -12,6 +11,7 @@ from loadtest.scenario import (
     load_scenario,
     shipped_scenarios,
 )
+from loadtest.result.schema import Latency, Result, read_result
 
 __all__ = [
     "BroadcastScenario",

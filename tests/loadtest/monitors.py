@@ -7,12 +7,12 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Self
 
-from loadtest.target import parse_monitor
+from loadtest.plan.target import parse_monitor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadtest.target import MonitorAddress
+    from loadtest.plan.target import MonitorAddress
 
 Serve = "Callable[[socket.socket, threading.Event], None]"
 

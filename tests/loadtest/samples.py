@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from loadtest.collect import build_result
-from loadtest.collected import Collected
-from loadtest.histogram import Histogram
-from loadtest.messages import EngineInterval, Moments, ProviderResult, RequestorResult, WarmupCounts
-from loadtest.results import Result
-from loadtest.scenario import Scenario
+from loadtest.collect.build import build_result
+from loadtest.collect.collected import Collected
+from loadtest.engine.messages import EngineInterval, Moments, ProviderResult, RequestorResult, WarmupCounts
+from loadtest.plan.scenario import Scenario
+from loadtest.result.histogram import Histogram
+from loadtest.result.schema import Result
 
 
 def values_ns(count: int, seed: int = 1) -> list[int]:

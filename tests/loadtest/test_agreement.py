@@ -3,15 +3,15 @@
 import pytest
 from msgspec import structs
 
-from loadtest.agreement import compare, join, summarise
-from loadtest.collect import build_result
-from loadtest.collected import Moment, Observed
-from loadtest.comparison import describe_agreement, describe_difference
-from loadtest.messages import Progress
-from loadtest.monitor import Reading
-from loadtest.results import Sample
-from loadtest.scenario import TransportsScenario
-from loadtest.series import build_comparison
+from loadtest.collect.agreement import compare, join, summarise
+from loadtest.collect.build import build_result
+from loadtest.collect.collected import Moment, Observed
+from loadtest.engine.messages import Progress
+from loadtest.experiments.transports import build_comparison
+from loadtest.plan.scenario import TransportsScenario
+from loadtest.report.comparison import describe_agreement, describe_difference
+from loadtest.result.schema import Sample
+from loadtest.sampling.monitor import Reading
 from tests.loadtest import samples
 
 BEFORE = {

@@ -5,14 +5,14 @@ from itertools import pairwise
 import pytest
 from msgspec import structs
 
-from loadtest.broadcast import deliveries_due
-from loadtest.collect import build_result
-from loadtest.collected import Collected
-from loadtest.comparison import compare
-from loadtest.messages import BroadcasterResult, BroadcastWarmup, Progress
-from loadtest.report import render_report
-from loadtest.results import Server
-from loadtest.scenario import BroadcastScenario
+from loadtest.collect.broadcast import deliveries_due
+from loadtest.collect.build import build_result
+from loadtest.collect.collected import Collected
+from loadtest.engine.messages import BroadcasterResult, BroadcastWarmup, Progress
+from loadtest.plan.scenario import BroadcastScenario
+from loadtest.report.comparison import compare
+from loadtest.report.html import render_report
+from loadtest.result.schema import Server
 from tests.loadtest import samples
 from tests.loadtest.test_report import Page
 

@@ -9,11 +9,11 @@ import pytest
 from msgspec import structs
 
 from loadtest import BroadcastScenario, read_result
-from loadtest.child import PYTHON
-from loadtest.collect import build_result
-from loadtest.interrupts import Interrupts
-from loadtest.run import Options, require_limits, run_scenario
-from loadtest.target import parse_target
+from loadtest.collect.build import build_result
+from loadtest.plan.target import parse_target
+from loadtest.processes.child import PYTHON
+from loadtest.processes.interrupts import Interrupts
+from loadtest.run.execution import Options, require_limits, run_scenario
 from subjectbus import BrokerConfig, LimitError, limits
 
 NOTHING_LOST = (
@@ -124,7 +124,7 @@ class Meddler:
 
     def show(self, sample, progress) -> None:
         if progress.phase == "measuring" and self.done_at is None:
-            workers = [p for p in psutil.Process().children() if "loadtest.worker" in p.cmdline()]
+            workers = [p for p in psutil.Process().children() if "loadtest.engine.worker" in p.cmdline()]
             self.worker = max(workers, key=lambda process: process.pid)
             self.worker.send_signal(self.signal)
             self.done_at = sample.sent

@@ -5,10 +5,10 @@ from math import sqrt
 import pytest
 from msgspec import structs
 
-from loadtest.collect import build_result, measured_rate, merge_intervals, summarise
-from loadtest.histogram import Histogram
-from loadtest.messages import Moments, Progress, ProviderResult, SweepCounts, WarmupCounts
-from loadtest.results import Load, Server
+from loadtest.collect.build import build_result, measured_rate, merge_intervals, summarise
+from loadtest.engine.messages import Moments, Progress, ProviderResult, SweepCounts, WarmupCounts
+from loadtest.result.histogram import Histogram
+from loadtest.result.schema import Load, Server
 from tests.loadtest import samples
 
 

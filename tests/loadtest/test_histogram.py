@@ -6,7 +6,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
-from loadtest.histogram import HIGHEST_NS, LOWEST_NS, Histogram, LoggedInterval, write_hgrm, write_hlog
+from loadtest.result.histogram import HIGHEST_NS, LOWEST_NS, Histogram, LoggedInterval, write_hgrm, write_hlog
 from tests.loadtest import samples
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from loadtest import monitor
 from loadtest.errors import TargetError
-from loadtest.monitor import Monitor
-from loadtest.target import parse_monitor
+from loadtest.plan.target import parse_monitor
+from loadtest.sampling import monitor
+from loadtest.sampling.monitor import Monitor
 from tests.loadtest.monitors import FakeMonitor, answer, hanging, read_request, saying, telling, trickling
 from tests.servers import wait_until
 

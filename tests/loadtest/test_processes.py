@@ -13,12 +13,12 @@ import psutil
 import pytest
 from msgspec import structs
 
-from loadtest.child import PYTHON, command_line, parse_cpus
+from loadtest.engine.messages import Configure, Connect, ProviderConfig, Stop
 from loadtest.errors import RunError
-from loadtest.launch import Broker, Child, Fleet, Worker
-from loadtest.messages import Configure, Connect, ProviderConfig, Stop
-from loadtest.meter import Meter
-from loadtest.sampling import Processes, Traffic, Usage, fetch_counters, fetch_traffic
+from loadtest.processes.child import PYTHON, command_line, parse_cpus
+from loadtest.processes.launch import Broker, Child, Fleet, Worker
+from loadtest.run.meter import Meter
+from loadtest.sampling.usage import Processes, Traffic, Usage, fetch_counters, fetch_traffic
 from subjectbus import BrokerConfig, UsageError
 
 
@@ -70,7 +70,7 @@ def test_a_child_becomes_the_command_on_its_processors():
 
 def test_a_child_does_not_outlive_its_parent():
     code = (
-        "import subprocess, sys; from loadtest.child import command_line;"
+        "import subprocess, sys; from loadtest.processes.child import command_line;"
         "p = subprocess.Popen(command_line([sys.executable, '-c', 'print(1, flush=True); input()'], None),"
         " stdin=subprocess.PIPE, stdout=subprocess.PIPE);"
         "p.stdout.readline(); print(p.pid, flush=True); input()"
@@ -88,13 +88,17 @@ def test_a_child_does_not_outlive_its_parent():
 
 
 def test_a_worker_ends_when_its_input_does():
-    worker = subprocess.Popen([*PYTHON, "loadtest.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    worker = subprocess.Popen(
+        [*PYTHON, "loadtest.engine.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     said, _ = worker.communicate(timeout=20)
     assert (worker.returncode, said) == (0, b"")
 
 
 def test_a_worker_ignores_the_terminals_interrupt():
-    worker = subprocess.Popen([*PYTHON, "loadtest.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    worker = subprocess.Popen(
+        [*PYTHON, "loadtest.engine.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     wait_for(lambda: int(_status(worker.pid, "SigIgn"), 16) & (1 << (signal.SIGINT - 1)), 20)
     worker.send_signal(signal.SIGINT)
     assert worker.communicate(timeout=20)[0] == b""
@@ -108,7 +112,9 @@ def _status(pid: int, field: str) -> str:
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b'{"command":"fly"}\n', b'{"command":"configure"}\n'])
 def test_a_worker_reports_what_it_cannot_obey(line):
-    worker = subprocess.Popen([*PYTHON, "loadtest.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    worker = subprocess.Popen(
+        [*PYTHON, "loadtest.engine.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     said, _ = worker.communicate(line, timeout=20)
     assert worker.returncode == 1
     assert json.loads(said)["event"] == "failed"
@@ -283,7 +289,7 @@ def test_traffic_is_that_of_the_measured_phase_or_unknown(monkeypatch):
     def net(looks):
         meter, told = Meter(None), iter(looks)
         meter.watch_server(os.getpid(), "monitor")
-        monkeypatch.setattr("loadtest.meter.fetch_traffic", lambda _: next(told))
+        monkeypatch.setattr("loadtest.run.meter.fetch_traffic", lambda _: next(told))
         for measuring in (False, True, True, False, False):
             meter.look(measuring=measuring)
         server, _ = meter.summary(rate=1.0, connections=1)

@@ -8,15 +8,16 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from loadtest import artifacts, charts, read_result
+from loadtest import read_result
 from loadtest.cli import loadtest as command
-from loadtest.collect import build_result
-from loadtest.comparison import compare
-from loadtest.console import Console, Screen
+from loadtest.collect.build import build_result
+from loadtest.engine.messages import Progress
 from loadtest.errors import ScenarioError
-from loadtest.messages import Progress
-from loadtest.report import render_report
-from loadtest.results import Interval, Sample, Server, Soak, SoakSample, ThresholdOutcome, Trend
+from loadtest.report import artifacts, charts
+from loadtest.report.comparison import compare
+from loadtest.report.console import Console, Screen
+from loadtest.report.html import render_report
+from loadtest.result.schema import Interval, Sample, Server, Soak, SoakSample, ThresholdOutcome, Trend
 from subjectbus import cli
 from tests.loadtest import samples
 

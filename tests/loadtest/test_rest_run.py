@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from loadtest import read_result
-from loadtest.child import PYTHON
+from loadtest.processes.child import PYTHON
 
 SMALL = {
     "users": 20,

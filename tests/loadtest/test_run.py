@@ -15,10 +15,10 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 from loadtest import Scenario, read_result
-from loadtest.child import PYTHON
-from loadtest.interrupts import Interrupts
-from loadtest.launch import Broker, Fleet
-from loadtest.run import require_limits
+from loadtest.processes.child import PYTHON
+from loadtest.processes.interrupts import Interrupts
+from loadtest.processes.launch import Broker, Fleet
+from loadtest.run.execution import require_limits
 from subjectbus import BrokerConfig, LimitError, limits
 
 SMALL = {
@@ -343,7 +343,7 @@ def test_an_interrupted_run_ends_its_processes_and_writes_what_it_has(tmp_path, 
     assert result.latency_us.count > 0
 
 
-@pytest.mark.parametrize(("word", "name"), [("serve", "broker"), ("loadtest.worker", "provider")])
+@pytest.mark.parametrize(("word", "name"), [("serve", "broker"), ("loadtest.engine.worker", "provider")])
 def test_a_process_that_dies_ends_the_run_with_status_3(tmp_path, word, name):
     started = Started(tmp_path / "run")
     started.child(word).kill()

@@ -3,8 +3,8 @@ import pytest
 
 from loadtest import BroadcastScenario, load_scenario, shipped_scenarios
 from loadtest.errors import ScenarioError
-from loadtest.reference import PUBLISHED_2016
-from loadtest.thresholds import parse_thresholds
+from loadtest.result.reference import PUBLISHED_2016
+from loadtest.result.thresholds import parse_thresholds
 
 
 def test_autocomplete_is_the_benchmark_workload():

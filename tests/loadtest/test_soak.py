@@ -10,12 +10,12 @@ import threading
 import pytest
 
 from loadtest import read_result
-from loadtest.collect import build_result
-from loadtest.launch import Broker, Fleet, Worker
-from loadtest.messages import Connect, EngineInterval
-from loadtest.sampling import Usage, count_descriptors
-from loadtest.scenario import GrowthLimits, SoakPlan
-from loadtest.soak import Look, Watch, build_soak
+from loadtest.collect.build import build_result
+from loadtest.collect.soak import Look, Watch, build_soak
+from loadtest.engine.messages import Connect, EngineInterval
+from loadtest.plan.scenario import GrowthLimits, SoakPlan
+from loadtest.processes.launch import Broker, Fleet, Worker
+from loadtest.sampling.usage import Usage, count_descriptors
 from subjectbus import BrokerConfig
 from tests.loadtest import samples
 from tests.loadtest.test_processes import provider, wait_for

@@ -2,8 +2,8 @@ import pytest
 from msgspec import structs
 
 from loadtest.errors import ThresholdError
-from loadtest.results import Server, value_paths
-from loadtest.thresholds import parse_threshold
+from loadtest.result.schema import Server, value_paths
+from loadtest.result.thresholds import parse_threshold
 from tests.loadtest import samples
 
 

@@ -6,14 +6,14 @@ import pytest
 from msgspec import structs
 
 from loadtest import FetchScenario, TransportsScenario, load_scenario
-from loadtest.comparison import compare
+from loadtest.engine.messages import RequestorResult, Traffic
 from loadtest.errors import ScenarioError
-from loadtest.messages import RequestorResult, Traffic
-from loadtest.report import render_report
-from loadtest.results import TransportRun, read_result, write_result
-from loadtest.scenario import with_transport
-from loadtest.series import build_comparison
-from loadtest.transports import findings, tables, to_markdown
+from loadtest.experiments.transports import build_comparison
+from loadtest.plan.scenario import with_transport
+from loadtest.report.comparison import compare
+from loadtest.report.html import render_report
+from loadtest.report.transports import findings, tables, to_markdown
+from loadtest.result.schema import TransportRun, read_result, write_result
 from tests.loadtest import samples
 
 

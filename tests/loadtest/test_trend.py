@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.trend import LEAST_VALUES, judge_trend, mann_kendall, theil_sen
+from loadtest.collect.trend import LEAST_VALUES, judge_trend, mann_kendall, theil_sen
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from loadtest import read_result
-from loadtest.child import PYTHON
+from loadtest.processes.child import PYTHON
 from tests.loadtest.monitors import FakeMonitor, answer, hanging, saying, telling, trickling
 from tests.servers import wait_until
 from tests.wire import Wire

@@ -98,7 +98,7 @@ def test_contents(wheel: Path) -> None:
         "loadtest/scenarios/broadcast.toml",
         "loadtest/scenarios/http-byte.toml",
         "loadtest/scenarios/transports.toml",
-        "loadtest/templates/report.html.j2",
+        "loadtest/report/templates/report.html.j2",
     } <= shipped
 
 

@@ -1,0 +1,1 @@
+"""The load engine in a process of its own, and what it and the run say to each other."""

@@ -1,0 +1,142 @@
+"""One role of a load test in a process of its own: `python -m loadtest.engine.worker`.
+
+Commands come as JSON lines on standard input, events leave as JSON lines on standard output
+(`loadtest.engine.messages` has both). When standard input ends, so does the worker: none is ever left behind.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from loadtest.engine.core import Broadcaster, Provider, Requestor
+from loadtest.engine.messages import (
+    Command,
+    Configure,
+    Connect,
+    Event,
+    Failed,
+    Finished,
+    Phase,
+    Reported,
+    Start,
+    Stop,
+)
+from subjectbus import limits
+
+_Engine = Requestor | Provider | Broadcaster
+
+_POLL_S = 0.02
+_REPORT_EVERY_POLLS = 25
+
+
+class _Commands:
+    """Lines of a descriptor, read without ever blocking longer than asked."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._buffer = b""
+        self.ended = False
+
+    def poll(self, timeout_s: float) -> Iterator[Command]:
+        """The commands that are here, after waiting at most `timeout_s` for the first byte."""
+        readable, _, _ = select.select([self._descriptor], [], [], timeout_s)
+        if not readable:
+            return
+        chunk = os.read(self._descriptor, 65536)
+        self.ended = not chunk
+        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+        for line in lines:
+            yield msgspec.json.decode(line, type=Command)
+
+
+def _emit(event: Event) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(event) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _build(command: Configure) -> _Engine:
+    if command.requestor is not None:
+        return Requestor(command.requestor)
+    if command.provider is not None:
+        return Provider(command.provider)
+    if command.broadcaster is not None:
+        return Broadcaster(command.broadcaster)
+    raise ValueError("no role to play")
+
+
+def _obey(engine: _Engine, command: Command) -> None:
+    match command:
+        case Connect():
+            engine.connect()
+        case Start(at_ns):
+            if isinstance(engine, Broadcaster):
+                engine.start(at_ns)
+            else:
+                engine.start()
+        case Stop():
+            engine.stop()
+        case Configure():
+            raise ValueError("configured twice")
+
+
+def _finished(engine: _Engine) -> Finished:
+    match engine:
+        case Requestor():
+            return Finished(requestor=engine.result())
+        case Provider():
+            return Finished(provider=engine.result())
+        case Broadcaster():
+            return Finished(broadcaster=engine.result())
+
+
+def _serve(commands: _Commands) -> None:
+    """Until standard input ends: obey, and report each change of phase and, twice a second, the counts."""
+    engine: _Engine | None = None
+    phase: Phase = "idle"
+    polls = 0
+    try:
+        while not commands.ended:
+            for command in commands.poll(_POLL_S):
+                if engine is None and isinstance(command, Configure):
+                    engine = _build(command)
+                elif engine is not None:
+                    _obey(engine, command)
+            if engine is None:
+                continue
+            progress = engine.progress()
+            polls += 1
+            if progress.phase != phase or polls % _REPORT_EVERY_POLLS == 0:
+                _emit(Reported(progress, time.monotonic()))
+            if progress.phase == "done" and phase != "done":
+                _emit(_finished(engine))
+            phase = progress.phase
+    finally:
+        if engine is not None:
+            engine.close()
+
+
+def main() -> int:
+    """Exit status 0 when standard input ended, 1 after a failure that was reported as an event."""
+    # The run decides when its workers end, also on Ctrl-C, which reaches every process of the terminal.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    limits.raise_descriptor_limit()
+    try:
+        _serve(_Commands(sys.stdin.fileno()))
+    except BrokenPipeError:
+        return 1
+    except ValueError as error:
+        _emit(Failed(str(error), usage=True))
+        return 1
+    except (RuntimeError, OSError, msgspec.MsgspecError) as error:
+        _emit(Failed(f"{type(error).__name__}: {error}"))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

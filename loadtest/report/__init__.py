@@ -1,0 +1,1 @@
+"""What people see of a result: console, pages, charts, files."""

@@ -1,0 +1,1 @@
+"""One run of a scenario: who does what when, watched while it goes."""

@@ -1,0 +1,436 @@
+"""One run of a scenario: server, connections, warm-up, measured phase, drain, accounts."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, Protocol, get_args
+
+from msgspec import structs
+
+from loadtest.collect.build import measured_rate
+from loadtest.collect.collected import Collected
+from loadtest.collect.conservation import check_broker
+from loadtest.collect.soak import Watch
+from loadtest.engine.messages import (
+    Configure,
+    Connect,
+    EngineConfig,
+    Phase,
+    Progress,
+    ProviderConfig,
+    Start,
+    Stop,
+)
+from loadtest.errors import RunError, TargetError
+from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
+from loadtest.plan.target import MonitorAddress, Target, parse_monitor
+from loadtest.processes.interrupts import Interrupts
+from loadtest.processes.launch import Broker, Fleet, Worker
+from loadtest.result.schema import Sample
+from loadtest.run.meter import Meter
+from loadtest.run.observer import Observer, Pace, add_progress
+from loadtest.run.shares import share_broadcast, share_requests
+from loadtest.sampling.environment import describe_environment
+from subjectbus import BrokerConfig, LimitError, UsageError, limits, resolve_driver, settings
+
+_POLL_S = 0.02
+_SAMPLE_EVERY_S = 1.0
+_START_DELAY_NS = 200_000_000
+_SPARE_CONNECTIONS = 100
+_SLACK_S = 30.0
+_ACCOUNT_TIMEOUT_S = 5.0
+_PHASES = get_args(Phase)
+_ADDED = ("connect_failures", "sent", "received", "outstanding", "timed_out", "errors")
+_SAMPLED = (
+    "phase",
+    "connections",
+    "sent",
+    "received",
+    "outstanding",
+    "timed_out",
+    "errors",
+    "mean_us",
+    "max_us",
+)
+
+
+class View(Protocol):
+    """Who is told how the run goes."""
+
+    def show(self, sample: Sample, progress: Progress) -> None:
+        """Called at each change of phase and once a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a scenario is run here."""
+
+    target: Target | None = None
+    """A running server; None starts a broker for the run."""
+    monitor: MonitorAddress | None = None
+    """Where the target tells its counters."""
+    server_pid: int | None = None
+    """The target's process, when it is on this machine and may be looked at."""
+    broker_cpus: frozenset[int] | None = None
+    load_cpus: frozenset[int] | None = None
+
+
+def run_scenario(scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> Collected:
+    """Runs it to its end, or to its failure, which is in `error` then, with all that was collected.
+
+    `interrupts`, entered, are held on return: what was collected is the caller's to save.
+
+    Raises:
+        UsageError: Nothing can be run like this: an unusable broker configuration, workload or process, or a
+            target's monitor that does not answer as one.
+    """
+    return _Run(scenario, options, view, interrupts).execute()
+
+
+def require_limits(scenario: AnyScenario) -> None:
+    """LimitError when a worker could not hold its connections; the own broker checks its limits itself.
+
+    With io_uring the limit holds for each ring, of which a thread has as many as it needs.
+    """
+    if resolve_driver(scenario.load_driver) == "uring":
+        return
+    if isinstance(scenario, BroadcastScenario):
+        users = math.ceil(scenario.users / scenario.processes)
+        _require_descriptors("a thread of users", users, scenario.threads, "threads= or processes=")
+        _require_descriptors("the publishing thread", scenario.publishers, 1, "users=")
+        return
+    users = math.ceil(scenario.users / scenario.requestors)
+    _require_descriptors("a requestor thread", users, scenario.threads, "threads= or requestors=")
+    if isinstance(scenario, FetchScenario):
+        return
+    _require_descriptors(
+        "a provider thread", scenario.providers, scenario.provider_threads, "provider_threads="
+    )
+
+
+def _require_descriptors(who: str, connections: int, threads: int, remedy: str) -> None:
+    """Each thread of the engine has a descriptor table, and so the whole limit, of its own."""
+    try:
+        limits.require_descriptors(who, math.ceil(connections / threads))
+    except LimitError as error:
+        raise LimitError(f"{error}; a higher {remedy} spreads them") from error
+
+
+class _Run:
+    def __init__(self, scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> None:
+        self._scenario = scenario
+        self._options = options
+        self._view = view
+        self._interrupts = interrupts
+        self._fleet = Fleet()
+        self._collected = Collected(
+            scenario=scenario,
+            target=options.target.url if options.target else None,
+            environment=describe_environment(),
+        )
+        self._meter = Meter(options.server_pid)
+        self._began_s = time.monotonic()
+        self._observer = Observer(self._collected, self._began_s, options.load_cpus)
+        self._pace = Pace()
+        self._next_sample_s = 0.0
+        self._phase: Phase | None = None
+        self._measuring_since_s: float | None = None
+        soak = scenario.soak
+        self._watch = Watch(soak, scenario.duration_s, self._collected.looks) if soak is not None else None
+
+    def execute(self) -> Collected:
+        with self._fleet:
+            try:
+                self._run_to_end()
+                self._interrupts.hold()
+            except KeyboardInterrupt:
+                self._salvage("interrupted")
+            finally:
+                self._observer.close()
+        return self._collected
+
+    def _run_to_end(self) -> None:
+        try:
+            self._connect(self._start_server())
+            self._sweep()
+            self._drive()
+            self._account()
+            self._fleet.end_workers()
+            self._observer.note_closed()
+            self._observer.close()
+            self._fleet.end()
+        except RunError as error:
+            self._salvage(str(error))
+
+    def _start_server(self) -> EngineConfig:
+        """The server, and how to connect to it."""
+        target = self._options.target
+        if target is not None:
+            monitor = self._options.monitor
+            if monitor is None:
+                target.require_reachable()
+            # Where there is a monitor, the attempt would be one more connection that it counts.
+            elif not self._observer.begin(monitor):
+                raise TargetError(f"monitor {monitor.asked} tells no counters: {self._observer.failure}")
+            self._meter.look_idle()
+            path = target.path
+            if isinstance(self._scenario, FetchScenario) and path == "/":
+                path = self._scenario.path
+            return self._engine(target.address, target.host, path)
+        connections = self._scenario.connections
+        room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
+        config = settings.merge(room, self._scenario.broker)
+        broker = self._fleet.broker = Broker(config, self._options.broker_cpus, connections)
+        broker.wait_ready()
+        self._meter.watch_server(broker.pid, broker.addresses.get("monitor"))
+        self._meter.look_idle()
+        listener = self._listener_for(self._scenario.transport)
+        if not self._observer.begin(parse_monitor(f"http://{self._listener_for('monitor')}")):
+            broker.require_alive()
+            raise RunError(f"broker's counters at /varz: {self._observer.failure}")
+        path = self._scenario.path if isinstance(self._scenario, FetchScenario) else "/"
+        return self._engine(listener, listener, path)
+
+    def _engine(self, address: str, host: str, path: str) -> EngineConfig:
+        scenario = self._scenario
+        return EngineConfig(
+            transport=scenario.transport,
+            address=address,
+            host=host,
+            path=path,
+            driver=scenario.load_driver,
+            sources=scenario.sources,
+        )
+
+    def _listener_for(self, use: str) -> str:
+        """The own broker's address for a transport, or of its monitor."""
+        name = {"tcp": "tcp", "monitor": "monitor"}.get(use, "http")
+        broker = self._fleet.broker
+        if broker is None or name not in broker.addresses:
+            raise UsageError(f"scenario {self._scenario.name}: broker.{name}: the run needs this listener")
+        return broker.addresses[name]
+
+    def _connect(self, engine: EngineConfig) -> None:
+        if isinstance(self._scenario, BroadcastScenario):
+            self._connect_broadcasters(self._scenario, engine)
+        else:
+            self._connect_requestors(self._scenario, engine)
+
+    def _connect_broadcasters(self, scenario: BroadcastScenario, engine: EngineConfig) -> None:
+        for index in range(scenario.processes):
+            share = share_broadcast(scenario, engine, index)
+            connections = share.users + share.publishers
+            configure, cpus = Configure(broadcaster=share), self._options.load_cpus
+            worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
+            self._fleet.requestors.append(worker)
+        self._open(self._watch_load(), scenario.connections)
+
+    def _connect_requestors(self, scenario: Scenario | FetchScenario, engine: EngineConfig) -> None:
+        """Providers first: a user's first request must find them subscribed."""
+        if isinstance(scenario, Scenario):
+            self._connect_providers(scenario, engine)
+        for index in range(scenario.requestors):
+            share = share_requests(scenario, engine, index)
+            worker = Worker(
+                f"requestor {index + 1}", Configure(requestor=share), self._options.load_cpus, share.users
+            )
+            self._fleet.requestors.append(worker)
+        self._open(self._watch_load(), scenario.users)
+
+    def _connect_providers(self, scenario: Scenario, engine: EngineConfig) -> None:
+        """The target's address is theirs, too: an http:// one is reached over WebSocket."""
+        own: Literal["ws", "tcp"] = "tcp" if scenario.transport == "tcp" else "ws"
+        engine = structs.replace(engine, transport=scenario.provider_transport or own)
+        if self._fleet.broker is not None:
+            listener = self._listener_for(engine.transport)
+            engine = structs.replace(engine, address=listener, host=listener)
+        provider = ProviderConfig(
+            **structs.asdict(engine),
+            providers=scenario.providers,
+            first_provider=0,
+            reply_bytes=scenario.reply_bytes,
+            threads=scenario.provider_threads,
+        )
+        configure = Configure(provider=provider)
+        self._fleet.provider = Worker("provider", configure, self._options.load_cpus, scenario.providers)
+        self._open([self._fleet.provider], scenario.providers)
+
+    def _watch_load(self) -> list[Worker]:
+        """Those who send, now that all processes are there."""
+        requestors = self._fleet.requestors
+        self._meter.watch_load([w.pid for w in self._fleet.workers], [w.pid for w in requestors])
+        return requestors
+
+    def _open(self, workers: list[Worker], connections: int) -> None:
+        for worker in workers:
+            worker.send(Connect())
+        timeout_s = self._scenario.connect_timeout_s
+        self._until(
+            lambda: all(w.progress.phase == "connected" for w in workers), timeout_s, "the connect phase"
+        )
+        opened = sum(worker.progress.connections for worker in workers)
+        if opened < connections:
+            raise RunError(f"only {opened} of {connections} connections were made")
+
+    def _sweep(self) -> None:
+        """One request of each user; the warm-up begins when every requestor is done with its own."""
+        scenario = self._scenario
+        if not isinstance(scenario, Scenario) or not scenario.sweep:
+            return
+        for worker in self._fleet.requestors:
+            worker.send(Start())
+        self._until(
+            lambda: all(worker.progress.phase == "swept" for worker in self._fleet.requestors),
+            _longest_sweep_s(scenario),
+            "the sweep",
+        )
+
+    def _drive(self) -> None:
+        scenario = self._scenario
+        if isinstance(scenario, BroadcastScenario):
+            self._start_together(self._fleet.requestors)
+        else:
+            for worker in self._fleet.requestors:
+                worker.send(Start())
+        longest_s = scenario.warmup_s + scenario.duration_s + scenario.timeout_s + _SLACK_S
+        self._until(lambda: all(worker.finished for worker in self._fleet.requestors), longest_s, "the run")
+        self._look_at_period(scenario.duration_s)
+
+    def _start_together(self, broadcasters: list[Worker]) -> None:
+        """At one time, which all others must have heard of before the first one publishes."""
+        publishing, *others = broadcasters
+        start = Start(time.monotonic_ns() + _START_DELAY_NS) if others else Start()
+        for worker in others:
+            worker.send(start)
+        self._until(lambda: all(w.progress.phase != "connected" for w in others), _SLACK_S, "the start")
+        publishing.send(start)
+
+    def _account(self) -> None:
+        """Both views once nothing is under way any more, then the results."""
+        self._observer.note_drained(self._fleet.workers)
+        provider = self._fleet.provider
+        if provider is not None:
+            provider.send(Stop())
+            self._until(lambda: provider.finished, _SLACK_S, "the provider")
+        self._gather()
+        broker = self._fleet.broker
+        if broker is not None and self._observer.settled_counters(self._is_conserved) is None:
+            broker.require_alive()
+            raise RunError(f"broker's counters at /varz: {self._observer.failure}")
+
+    def _is_conserved(self, counters: Mapping[str, Any]) -> bool:
+        """Keeps the own broker's counters; whether they hold: what has just arrived shows a moment later."""
+        self._collected.counters = counters
+        return all(check.holds for check in check_broker(self._collected))
+
+    def _gather(self) -> None:
+        collected, requestors = self._collected, self._fleet.requestors
+        collected.requestors = [worker.requestor for worker in requestors if worker.requestor is not None]
+        collected.broadcasters = [w.broadcaster for w in requestors if w.broadcaster is not None]
+        collected.provider = self._fleet.provider.provider if self._fleet.provider else None
+        collected.last_progress = [worker.progress for worker in requestors if not worker.finished]
+        connections = max((sample.connections for sample in collected.timeline), default=0)
+        rate = measured_rate(collected.results)
+        collected.server, collected.load = self._meter.summary(rate, connections)
+
+    def _salvage(self, reason: str) -> None:
+        """The run has failed: whoever still lives sends no more, drains and reports; providers last."""
+        self._interrupts.hold()
+        self._collected.error = reason
+        self._stop(self._fleet.requestors)
+        self._stop([self._fleet.provider] if self._fleet.provider else [])
+        self._gather()
+
+    def _stop(self, workers: list[Worker]) -> None:
+        """Waits for their results, unless told again to end."""
+        told = self._interrupts.count
+        for worker in workers:
+            with suppress(RunError, UsageError):
+                worker.send(Stop())
+        deadline = time.monotonic() + self._scenario.timeout_s + _ACCOUNT_TIMEOUT_S
+        while time.monotonic() < deadline and any(worker.reporting for worker in workers):
+            if self._interrupts.count > told:
+                return
+            time.sleep(_POLL_S)
+
+    def _until(self, condition: Callable[[], bool], timeout_s: float, what: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._look()
+            if condition():
+                return
+            self._fleet.require_alive()
+            if time.monotonic() > deadline:
+                raise RunError(f"{what} did not end within {timeout_s:.0f} s")
+            time.sleep(_POLL_S)
+
+    def _look(self) -> None:
+        """Once a second, and at each change of phase: what everybody has done and used so far."""
+        total, now = self._total(), time.monotonic()
+        if total.phase == self._phase and now < self._next_sample_s:
+            return
+        if total.phase != self._phase and total.phase == "measuring":
+            self._collected.started = datetime.now(UTC) - timedelta(seconds=total.elapsed_s)
+            self._measuring_since_s = now - total.elapsed_s
+        self._phase = total.phase
+        self._next_sample_s = now + _SAMPLE_EVERY_S
+        server_cpu, server_rss, load_cpu = self._meter.look(measuring=total.phase == "measuring")
+        workers = self._fleet.workers
+        everybody = add_progress([worker.progress for worker in workers])
+        published_per_s, delivered_per_s = self._pace.look(workers)
+        sample = Sample(
+            t_s=round(now - self._began_s, 3),
+            published=everybody.published,
+            published_per_s=published_per_s,
+            delivered=everybody.delivered,
+            delivered_per_s=delivered_per_s,
+            server_cpu_percent=server_cpu,
+            server_rss_bytes=server_rss,
+            load_cpu_percent=load_cpu,
+            **{name: getattr(total, name) for name in _SAMPLED},
+        )
+        self._collected.timeline.append(sample)
+        self._view.show(sample, total)
+        if self._measuring_since_s is not None:
+            self._look_at_period(now - self._measuring_since_s)
+
+    def _look_at_period(self, elapsed_s: float) -> None:
+        """In a soak: whether another period of the measured phase is over, and what it leaves."""
+        if self._watch is None:
+            return
+        broker = self._fleet.broker
+        self._watch.look(
+            elapsed_s,
+            self._meter.last,
+            pid=broker.pid if broker else self._options.server_pid,
+            monitor=broker.addresses["monitor"] if broker else None,
+        )
+
+    def _total(self) -> Progress:
+        """All workers as one: counts added, in the phase of the requestor that is furthest behind."""
+        provider = self._fleet.provider
+        parts = [worker.progress for worker in self._fleet.requestors]
+        opened = provider.progress.connections if provider else 0
+        if not parts:
+            return Progress(phase="connecting", connections=opened)
+        received = sum(part.received for part in parts)
+        weighted = sum(part.mean_us * part.received for part in parts)
+        hindmost = min(parts, key=lambda part: _PHASES.index(part.phase))
+        return structs.replace(
+            hindmost,
+            phase="connecting" if hindmost.phase == "idle" else hindmost.phase,
+            **{name: sum(getattr(part, name) for part in parts) for name in _ADDED},
+            connections=sum(part.connections for part in parts) + opened,
+            mean_us=weighted / received if received else 0.0,
+            max_us=max(part.max_us for part in parts),
+        )
+
+
+def _longest_sweep_s(scenario: Scenario) -> float:
+    """In a closed loop each request may hold its place until its timeout."""
+    if scenario.outstanding:
+        return math.ceil(scenario.users / scenario.outstanding + 1) * scenario.timeout_s + _SLACK_S
+    return scenario.users / scenario.rate + scenario.timeout_s + _SLACK_S

@@ -1,0 +1,122 @@
+"""What server and load use, second by second and over the measured phase."""
+
+import psutil
+
+from loadtest.errors import RunError
+from loadtest.result.schema import Load, Server
+from loadtest.sampling.usage import Processes, Traffic, Usage, fetch_traffic
+from subjectbus import UsageError
+
+
+class Meter:
+    """Processor time and memory of server and load, and what they used in the measured phase."""
+
+    def __init__(self, server_pid: int | None) -> None:
+        """`server_pid`: a target's process; UsageError when there is none."""
+        try:
+            self._server = Processes([server_pid]) if server_pid is not None else None
+        except psutil.NoSuchProcess as error:
+            raise UsageError(f"--server-pid: no process {server_pid}") from error
+        self._load: Processes | None = None
+        self._requestors: Processes | None = None
+        self._asked: list[Usage | None] = []
+        self._idle: Usage | None = None
+        self._last: tuple[Usage | None, Usage | None] = (None, None)
+        self._window: list[tuple[Usage | None, Usage | None]] = []
+        self._closed = False
+        self._peak_rss = 0
+        self._monitor: str | None = None
+        self._traffic: list[Traffic | None] = []
+
+    def watch_server(self, pid: int, monitor: str | None = None) -> None:
+        """The run's own broker and its monitor's address; RunError when it has ended already."""
+        self._server = _watch([pid])
+        self._monitor = monitor
+
+    def watch_load(self, pids: list[int], requestors: list[int]) -> None:
+        """Requestors and providers, and the former again; RunError when one has ended already."""
+        self._load, self._requestors = _watch(pids), _watch(requestors)
+
+    def look_idle(self) -> None:
+        """The server before its first connection."""
+        self._idle = self._server.usage() if self._server else None
+
+    def look(self, *, measuring: bool) -> tuple[float | None, int | None, float | None]:
+        """Server's CPU percent since the last look, its resident bytes, the load's CPU percent.
+
+        The window of the measured phase opens at the first look of it and closes at the first look after it.
+        """
+        now = (self._server.usage() if self._server else None, self._load.usage() if self._load else None)
+        if measuring and not self._window:
+            self._window = [now, now]
+            self._look_at_edge()
+        elif self._window and not self._closed:
+            self._window[1] = now
+            self._closed = not measuring
+            if self._closed:
+                self._look_at_edge()
+        if measuring and now[0] is not None:
+            self._peak_rss = max(self._peak_rss, now[0].rss_bytes)
+        server, load = (
+            current.cpu_percent_since(last) if current and last else None
+            for current, last in zip(now, self._last, strict=True)
+        )
+        self._last = now
+        return server, now[0].rss_bytes if now[0] else None, load
+
+    def _look_at_edge(self) -> None:
+        """What only matters at both ends of the measured phase."""
+        self._asked.append(self._requestors.usage() if self._requestors else None)
+        if self._monitor is not None:
+            self._traffic.append(fetch_traffic(self._monitor))
+
+    def _net_bps(self) -> tuple[float | None, float | None]:
+        """Bits per second in and out over the window; None where they were not seen at both ends."""
+        match self._traffic:
+            case [Traffic() as begin, Traffic() as end]:
+                return end.bps_since(begin) or (None, None)
+        return None, None
+
+    def _requestor_cpu_us(self, rate: float) -> float | None:
+        match self._asked:
+            case [Usage() as begin, Usage() as end]:
+                return end.cpu_us_per(rate, begin)
+        return None
+
+    @property
+    def last(self) -> tuple[Usage | None, Usage | None]:
+        """What server and load had used at the last look."""
+        return self._last
+
+    def summary(self, rate: float, connections: int) -> tuple[Server, Load]:
+        """The measured phase at `rate` replies a second."""
+        if not self._window:
+            return Server(), Load()
+        (server_from, load_from), (server_to, load_to) = self._window
+        server, load = Server(), Load()
+        if server_from and server_to:
+            net_in_bps, net_out_bps = self._net_bps()
+            grown = self._peak_rss - self._idle.rss_bytes if self._idle and connections else None
+            server = Server(
+                cpu_percent=server_to.cpu_percent_since(server_from),
+                cpu_us_per_request=server_to.cpu_us_per(rate, server_from),
+                rss_bytes=self._peak_rss,
+                rss_bytes_per_connection=self._peak_rss / connections if connections else None,
+                rss_growth_bytes_per_connection=grown / connections if grown is not None else None,
+                net_in_bps=net_in_bps,
+                net_out_bps=net_out_bps,
+            )
+        if load_from and load_to:
+            load = Load(
+                cpu_percent=load_to.cpu_percent_since(load_from),
+                cpu_us_per_request=load_to.cpu_us_per(rate, load_from),
+                requestor_cpu_us_per_request=self._requestor_cpu_us(rate),
+            )
+        return server, load
+
+
+def _watch(pids: list[int]) -> Processes:
+    try:
+        return Processes(pids)
+    except psutil.NoSuchProcess as error:
+        raise RunError(f"process {error.pid} has ended") from error

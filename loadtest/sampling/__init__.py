@@ -1,0 +1,1 @@
+"""What machines, processes and servers use, and what servers say of themselves."""
