@@ -130,6 +130,8 @@ class EngineInterval(Struct, frozen=True, kw_only=True):
     sent: int
     received: int
     hdr: str
+    max_send_lag_ns: int = 0
+    """How long after its planned time a request was sent at worst."""
 
 
 class WarmupCounts(Struct, frozen=True, kw_only=True):

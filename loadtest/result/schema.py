@@ -206,6 +206,59 @@ class Interval(Struct, frozen=True, kw_only=True):
     p50_us: float
     p99_us: float
     max_us: float
+    max_send_lag_us: float = 0.0
+    """How long after its planned time a request of this second was sent at worst."""
+
+
+class Heatmap(Struct, frozen=True, kw_only=True):
+    """How many replies of which time took how long: the latency histograms on a coarser grid.
+
+    Row R of the grid counts latencies of at least `edges_us[R]` and less than `edges_us[R + 1]`; the last one
+    has no upper end. Column C is of the time from `starts_s[C]`, since the measured phase began, to the next.
+    """
+
+    starts_s: list[float]
+    end_s: float
+    edges_us: list[float]
+    counts: list[list[int]]
+    """By column, then by row."""
+
+
+class HostSample(Struct, frozen=True, kw_only=True):
+    """What one machine did in about a second, all of its processes together; None where it does not tell."""
+
+    t_s: float
+    """Since the run began, by the run's clock."""
+    cpu_percent: float
+    """Of the whole machine."""
+    memory_used_bytes: int
+    """All but what is available to new processes."""
+    net_in_bps: float
+    """Bits per second on all of its interfaces, loopback included."""
+    net_out_bps: float
+    context_switches_per_s: float | None = None
+    retransmits_per_s: float | None = None
+    """TCP segments."""
+
+
+class Host(Struct, frozen=True, kw_only=True):
+    """One machine of a run."""
+
+    name: str
+    address: str | None = None
+    """None for the one that the command ran on."""
+    roles: list[str] = []
+    """broker, requestor, provider."""
+    processes: list[str] = []
+    """Names of the run's processes there."""
+    clock_offset_s: float | None = None
+    """Its monotonic clock less the run's; None where it is the same clock."""
+    clock_error_s: float | None = None
+    """How far off that can be: half of the quickest exchange."""
+    lost: str | None = None
+    """Why it was lost during the run; what its processes had to tell is missing then."""
+    environment: dict[str, Any] = {}
+    samples: list[HostSample] = []
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -384,6 +437,12 @@ class Result(Struct, frozen=True, kw_only=True):
     """From the first connection on; empty where the server's counters are not known."""
     broker_view: BrokerView | None = None
     """None without a monitor."""
+    hosts: list[Host] = []
+    """The machines of the run."""
+    heatmap: Heatmap | None = None
+    """Of the latencies by time; None where none was measured."""
+    command: list[str] = []
+    """The arguments that the run was started with, to do it again."""
 
     @property
     def holds(self) -> bool:
