@@ -83,29 +83,27 @@ def merge_intervals(
     results: Sequence[RequestorResult] | Sequence[BroadcasterResult],
 ) -> tuple[list[Interval], list[LoggedInterval]]:
     """The workers' intervals added second by second, with their percentiles and with their histograms."""
-    by_second: dict[int, list[tuple[float, float, int, int, str]]] = {}
+    by_second: dict[int, list[EngineInterval]] = {}
     for result in results:
         for part in result.intervals:
-            row = (part.start_s, part.end_s, part.sent, part.received, part.hdr)
-            by_second.setdefault(round(part.start_s), []).append(row)
+            by_second.setdefault(round(part.start_s), []).append(part)
     intervals, logged = [], []
-    for _, rows in sorted(by_second.items()):
-        starts, ends, sent, received, encoded = zip(*rows, strict=True)
-        histogram = Histogram.merged(encoded)
+    for _, parts in sorted(by_second.items()):
+        histogram = Histogram.merged(part.hdr for part in parts)
         p50, p99, highest = histogram.values_at(["50", "99", "100"])
-        start, end = min(starts), max(ends)
-        logged.append(
-            LoggedInterval(start, end, encoded[0] if len(rows) == 1 else histogram.encode(), highest)
-        )
+        start, end = min(part.start_s for part in parts), max(part.end_s for part in parts)
+        encoded = parts[0].hdr if len(parts) == 1 else histogram.encode()
+        logged.append(LoggedInterval(start, end, encoded, highest))
         intervals.append(
             Interval(
                 start_s=start,
                 end_s=end,
-                sent=sum(sent),
-                received=sum(received),
+                sent=sum(part.sent for part in parts),
+                received=sum(part.received for part in parts),
                 p50_us=p50 / _NS_PER_US,
                 p99_us=p99 / _NS_PER_US,
                 max_us=highest / _NS_PER_US,
+                max_send_lag_us=max(part.max_send_lag_ns for part in parts) / _NS_PER_US,
             )
         )
     return intervals, logged
@@ -140,12 +138,12 @@ def achieve(collected: Collected) -> Achieved:
     if isinstance(collected.scenario, BroadcastScenario):
         rate = measured_rate(collected.broadcasters)
         return broadcast.achieve(collected.scenario, collected.broadcasters, collected.last_progress, rate)
-    results, provider = collected.requestors, collected.provider
+    results, providers = collected.requestors, collected.providers
     opened: list[RequestorResult | Progress] = [*results, *collected.last_progress]
-    providers = provider.connections if provider else 0
-    connections = sum(part.connections for part in opened) + providers
+    providing = sum(provider.connections for provider in providers)
+    connections = sum(part.connections for part in opened) + providing
     rate = measured_rate(results)
-    talkers: list[RequestorResult | ProviderResult] = [*results, *([provider] if provider else [])]
+    talkers: list[RequestorResult | ProviderResult] = [*results, *providers]
     counts = (
         "sent",
         "received",
@@ -167,7 +165,7 @@ def achieve(collected: Collected) -> Achieved:
     if is_http(collected.scenario):
         # They come and go: at the end there may be none. Nobody but a provider has a subject.
         connections = max([connections, *(sample.connections for sample in collected.timeline)])
-        subjects = providers
+        subjects = providing
     return Achieved(
         connections=connections,
         subjects=subjects,
@@ -249,6 +247,9 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         else None,
         broadcast=_figure_broadcast(collected, achieved),
         wire=None if isinstance(scenario, BroadcastScenario) else weigh_wire(scenario, collected.requestors),
+        hosts=collected.hosts,
+        command=collected.command,
+        missing=collected.missing,
     )
     if scenario.soak is not None:
         soak = build_soak(scenario.soak, collected.looks, collected.results)

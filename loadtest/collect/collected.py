@@ -8,7 +8,7 @@ from typing import Any
 from loadtest.collect.soak import Look
 from loadtest.engine.messages import BroadcasterResult, Progress, ProviderResult, RequestorResult
 from loadtest.plan.scenario import AnyScenario
-from loadtest.result.schema import Load, Sample, Server
+from loadtest.result.schema import Host, Load, Sample, Server
 from loadtest.sampling.monitor import Reading
 
 
@@ -50,10 +50,16 @@ class Collected:
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     error: str | None = None
     requestors: list[RequestorResult] = field(default_factory=list)
-    provider: ProviderResult | None = None
+    providers: list[ProviderResult] = field(default_factory=list)
     broadcasters: list[BroadcasterResult] = field(default_factory=list)
     last_progress: list[Progress] = field(default_factory=list)
     """Of the requestors or broadcasters whose results never came."""
+    missing: list[str] = field(default_factory=list)
+    """Workers of any role whose results never came, such as "requestor 2 on host b: no result"."""
+    hosts: list[Host] = field(default_factory=list)
+    """The machines, with what they were seen to do."""
+    command: list[str] = field(default_factory=list)
+    """The arguments that the run was started with."""
     server: Server = field(default_factory=Server)
     load: Load = field(default_factory=Load)
     counters: Mapping[str, Any] | None = None

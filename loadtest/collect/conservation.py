@@ -12,6 +12,8 @@ from loadtest.engine.messages import ProviderResult, RequestorResult, SweepCount
 from loadtest.plan.scenario import BroadcastScenario, Scenario
 from loadtest.result.schema import Check, Conservation, Sweep
 
+_ASTRAY = ("unanswerable", "misrouted", "corrupt")
+"""What a provider receives besides requests to it."""
 _CHURN_SHARE = 0.9  # where too many are away at once, turns wait
 _PUBLISHED = ("503", "504")
 """What the gateway answers to a request that it has published: nobody is there, and no reply in time."""
@@ -55,11 +57,12 @@ def conserve(collected: Collected) -> Conservation:
 
 def _check_load(collected: Collected) -> list[Check]:
     """What the workers counted, and that all of them did."""
-    results, provider = collected.requestors, collected.provider
-    failed = Check(name="the run", detail=collected.error or "no result", holds=False)
+    results, providers = collected.requestors, collected.providers
+    lacking = collected.error or "; ".join(collected.missing)
+    failed = Check(name="the run", detail=lacking or "no result", holds=False)
     if isinstance(collected.scenario, BroadcastScenario):
         checks = broadcast.check_deliveries(collected.scenario, collected.broadcasters)
-        return [*checks, failed] if collected.error or not collected.broadcasters else checks
+        return [*checks, failed] if lacking or not collected.broadcasters else checks
     checks = [
         _outcomes("measured requests", results),
         _outcomes("warm-up requests", [r.warmup for r in results]),
@@ -73,10 +76,10 @@ def _check_load(collected: Collected) -> list[Check]:
             checks.append(_sweep_outcome(collected))
         if scenario.churn_rate:
             checks.append(_churn_outcome(scenario, results))
-        if provider is not None:
-            checks.append(_answers(provider))
-        has_all = has_all and provider is not None
-    return checks if has_all and not collected.error else [*checks, failed]
+        if providers:
+            checks.append(_answers(providers))
+        has_all = has_all and bool(providers)
+    return checks if has_all and not lacking else [*checks, failed]
 
 
 def _seen_by_load(collected: Collected) -> tuple[int, int, dict[str, int]]:
@@ -88,11 +91,11 @@ def _seen_by_load(collected: Collected) -> tuple[int, int, dict[str, int]]:
             sum(result.received + result.warmup.received for result in casts),
             {"missing": sum(result.missing for result in casts)},
         )
-    results, provider = collected.requestors, collected.provider
+    results, providers = collected.requestors, collected.providers
     phases: list[RequestorResult | WarmupCounts | SweepCounts] = [*results, *before_measuring(results)]
     return (
-        sum(phase.sent for phase in phases) + (provider.sent if provider else 0),
-        sum(phase.received for phase in phases) + (provider.received if provider else 0),
+        sum(phase.sent for phase in phases) + sum(provider.sent for provider in providers),
+        sum(phase.received for phase in phases) + sum(provider.received for provider in providers),
         {
             "timed_out": sum(phase.timed_out for phase in phases),
             "errors": sum(phase.errors for phase in phases),
@@ -162,14 +165,15 @@ def before_measuring(results: Sequence[RequestorResult]) -> list[WarmupCounts | 
     return [*sweeps, *(result.warmup for result in results)]
 
 
-def _answers(provider: ProviderResult) -> Check:
-    """Each request was answered, and nothing came that is no request to that provider."""
-    astray = {name: getattr(provider, name) for name in ("unanswerable", "misrouted", "corrupt")}
+def _answers(providers: Sequence[ProviderResult]) -> Check:
+    """Each request was answered by who received it, and nothing came that is no request to that provider."""
+    received, sent = (sum(getattr(part, name) for part in providers) for name in ("received", "sent"))
+    astray = {name: sum(getattr(part, name) for part in providers) for name in _ASTRAY}
     found = [f"{name} {count:,}" for name, count in astray.items() if count]
     return Check(
         name="providers",
-        detail=", ".join([f"received {provider.received:,} = sent {provider.sent:,}", *found]),
-        holds=provider.received == provider.sent and not found,
+        detail=", ".join([f"received {received:,} = sent {sent:,}", *found]),
+        holds=all(part.received == part.sent for part in providers) and not found,
     )
 
 
@@ -200,32 +204,23 @@ def _broker_counts(counters: Mapping[str, Any]) -> _BrokerCounts:
 
 def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int) -> list[Check]:
     """What the broker took in and gave out is what the load sent and received, where that is known."""
-    results, provider = collected.requestors, collected.provider
-    if collected.broadcasters and not collected.last_progress:
-        return broadcast.compare_with_broker(collected.broadcasters, msgspec.structs.asdict(counts))
-    if provider is None or not results or collected.last_progress:
+    results, providers = collected.requestors, collected.providers
+    if collected.missing or collected.last_progress:
         return []
-    if provider.disconnected or any(result.disconnected for result in results):
-        # What a lost connection still held was sent by one side and never seen by the other, and requests
-        # without a connection count as sent, of the warm-up without saying how many they were.
+    if collected.broadcasters:
+        return broadcast.compare_with_broker(collected.broadcasters, msgspec.structs.asdict(counts))
+    if not _is_known_in_full(results, providers):
         return []
     before = before_measuring(results)
     statuses = [result.statuses for result in results]
-    if (
-        any(part.timed_out for part in before)
-        or any(r.timed_out != r.late for r in results)
-        or (any(statuses) and any(part.errors for part in before))
-    ):
-        # A request without any reply may still be under way, or its reply may have come after the end. Late
-        # replies of sweep and warm-up are not reported, nor which of their requests the gateway refused.
-        return []
     sent = sum(result.sent for result in results) + sum(part.sent for part in before)
     sent -= sum(count for part in statuses for status, count in part.items() if status not in _PUBLISHED)
+    answers = sum(provider.sent for provider in providers)
     checks = [
         Check(
             name="broker took in",
-            detail=f"published {counts.published:,} = requests {sent:,} + replies {provider.sent:,}",
-            holds=counts.published == sent + provider.sent,
+            detail=f"published {counts.published:,} = requests {sent:,} + replies {answers:,}",
+            holds=counts.published == sent + answers,
         )
     ]
     if dropped or any(result.unmatched for result in results) or any(part.errors for part in before):
@@ -234,7 +229,7 @@ def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int
         return checks
     replies = sum(r.received + r.late + r.duplicates + r.corrupt for r in results)
     replies += sum(part.received for part in before)
-    requests = provider.received + provider.unanswerable + provider.misrouted + provider.corrupt
+    requests = sum(getattr(part, name) for part in providers for name in ("received", *_ASTRAY))
     checks.append(
         Check(
             name="broker gave out",
@@ -243,3 +238,21 @@ def _compare_with_load(collected: Collected, counts: _BrokerCounts, dropped: int
         )
     )
     return checks
+
+
+def _is_known_in_full(results: Sequence[RequestorResult], providers: Sequence[ProviderResult]) -> bool:
+    """Whether the load knows what became of every message."""
+    if not providers or not results:
+        return False
+    if any(part.disconnected for part in providers) or any(part.disconnected for part in results):
+        # What a lost connection still held was sent by one side and never seen by the other, and requests
+        # without a connection count as sent, of the warm-up without saying how many they were.
+        return False
+    before = before_measuring(results)
+    # A request without any reply may still be under way, or its reply may have come after the end. Late
+    # replies of sweep and warm-up are not reported, nor which of their requests the gateway refused.
+    return not (
+        any(part.timed_out for part in before)
+        or any(result.timed_out != result.late for result in results)
+        or (any(result.statuses for result in results) and any(part.errors for part in before))
+    )

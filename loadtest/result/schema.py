@@ -443,6 +443,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Of the latencies by time; None where none was measured."""
     command: list[str] = []
     """The arguments that the run was started with, to do it again."""
+    missing: list[str] = []
+    """Workers whose results never came, such as "requestor 2 on host b: no result"; counts lack theirs."""
 
     @property
     def holds(self) -> bool:

@@ -330,7 +330,8 @@ class _Run:
         collected, requestors = self._collected, self._fleet.requestors
         collected.requestors = [worker.requestor for worker in requestors if worker.requestor is not None]
         collected.broadcasters = [w.broadcaster for w in requestors if w.broadcaster is not None]
-        collected.provider = self._fleet.provider.provider if self._fleet.provider else None
+        provider = self._fleet.provider.provider if self._fleet.provider else None
+        collected.providers = [provider] if provider is not None else []
         collected.last_progress = [worker.progress for worker in requestors if not worker.finished]
         connections = max((sample.connections for sample in collected.timeline), default=0)
         rate = measured_rate(collected.results)

@@ -87,7 +87,7 @@ def collected(values: list[int], **changes) -> Collected:
         environment={"cores": 2, "cpu_model": "a processor", "limits": {"nofile_soft": 20_000}},
         started=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
         requestors=[requestor_result(values)],
-        provider=ProviderResult(connections=16, received=answered, sent=answered),
+        providers=[ProviderResult(connections=16, received=answered, sent=answered)],
         counters={
             "conservation": {
                 "published": 2 * answered,

@@ -8,7 +8,7 @@ from msgspec import structs
 from loadtest.collect.build import build_result, measured_rate, merge_intervals, summarise
 from loadtest.engine.messages import Moments, Progress, ProviderResult, SweepCounts, WarmupCounts
 from loadtest.result.histogram import Histogram
-from loadtest.result.schema import Load, Server
+from loadtest.result.schema import Host, Load, Server
 from tests.loadtest import samples
 
 
@@ -83,6 +83,19 @@ def test_intervals_of_several_requestors_are_added_second_by_second():
     assert Histogram.merged([logged[0].encoded]).count == 500
 
 
+def test_of_a_seconds_send_lags_the_worst_is_kept():
+    lags = [(1_500, 40_000), (2_500, 3_000)]
+    results = []
+    for lag in lags:
+        result = samples.requestor_result(samples.values_ns(100))
+        intervals = [
+            structs.replace(part, max_send_lag_ns=ns) for part, ns in zip(result.intervals, lag, strict=True)
+        ]
+        results.append(structs.replace(result, intervals=intervals))
+    intervals, _ = merge_intervals(results)
+    assert [part.max_send_lag_us for part in intervals] == [2.5, 40.0]
+
+
 def test_a_good_run_holds_and_has_the_figures_of_the_contract():
     values = samples.values_ns(2000)
     result, logged = build_result(samples.collected(values))
@@ -104,7 +117,7 @@ def test_a_good_run_holds_and_has_the_figures_of_the_contract():
 def test_threads_of_processes_add_up_and_rates_use_the_whole():
     run = samples.collected([], counters=None)
     run.requestors = [samples.requestor_result(samples.values_ns(count, count)) for count in (1000, 3000)]
-    run.provider = ProviderResult(connections=16, received=4100, sent=4100)
+    run.providers = [ProviderResult(connections=16, received=4100, sent=4100)]
     result, _ = build_result(run)
     assert result.achieved.connections == 216
     assert result.achieved.rate == 2000.0
@@ -141,7 +154,7 @@ def test_lost_requests_that_are_accounted_for_do_not_break_it():
 
 def test_a_provider_that_swallowed_a_request_breaks_it():
     run = samples.collected(samples.values_ns(10))
-    run.provider = ProviderResult(connections=16, received=60, sent=59)
+    run.providers = [ProviderResult(connections=16, received=60, sent=59)]
     conservation = build_result(run)[0].conservation
     failing = [check.name for check in conservation.checks if not check.holds]
     assert failing == ["providers", "broker took in"]
@@ -199,7 +212,7 @@ def swept(counts: list[SweepCounts | None], answered: int):
         values,
         scenario=samples.scenario(sweep=True),
         requestors=requestors,
-        provider=ProviderResult(connections=16, received=answered, sent=answered),
+        providers=[ProviderResult(connections=16, received=answered, sent=answered)],
         counters={"conservation": account},
     )
 
@@ -237,7 +250,9 @@ def test_late_and_corrupt_replies_are_deliveries_too():
     result = samples.requestor_result(values, sent=13, timed_out=2, late=2, errors=1, corrupt=1)
     counts = {"published": 126, "matched": 126, "delivered": 126, "dropped": {}, "pending": 0}
     provider = ProviderResult(connections=16, received=63, sent=63)
-    run = samples.collected(values, requestors=[result], provider=provider, counters={"conservation": counts})
+    run = samples.collected(
+        values, requestors=[result], providers=[provider], counters={"conservation": counts}
+    )
     conservation = build_result(run)[0].conservation
     assert conservation.holds, conservation.checks
 
@@ -245,7 +260,7 @@ def test_late_and_corrupt_replies_are_deliveries_too():
 @pytest.mark.parametrize("astray", ["unanswerable", "misrouted", "corrupt"])
 def test_a_message_that_was_no_request_to_the_provider_breaks_it(astray):
     run = samples.collected(samples.values_ns(10), counters=None)
-    run.provider = structs.replace(run.provider, **{astray: 1234})
+    run.providers = [structs.replace(run.providers[0], **{astray: 1234})]
     failing = [check for check in build_result(run)[0].conservation.checks if not check.holds]
     assert [check.name for check in failing] == ["providers"]
     assert f"{astray} 1,234" in failing[0].detail
@@ -271,7 +286,7 @@ def test_what_the_engine_noticed_besides_is_kept():
         values, max_send_lag_ns=2_500, server_errors=1, first_server_error="'Slow Consumer'"
     )
     run = samples.collected(values, requestors=[one, two], counters=None)
-    run.provider = structs.replace(run.provider, server_errors=4, first_server_error="other")
+    run.providers = [structs.replace(run.providers[0], server_errors=4, first_server_error="other")]
     achieved = build_result(run)[0].achieved
     assert achieved.max_send_lag_us == 1500.0
     assert (achieved.server_errors, achieved.first_server_error) == (7, "'Slow Consumer'")
@@ -295,7 +310,7 @@ def test_on_a_target_the_load_keeps_the_account():
 
 
 def test_a_failed_run_keeps_what_it_has_and_does_not_hold():
-    run = samples.collected([], error="provider ended", requestors=[], provider=None, counters=None)
+    run = samples.collected([], error="provider ended", requestors=[], providers=[], counters=None)
     run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60, timed_out=1)]
     result, logged = build_result(run)
     assert (result.error, result.latency_us, result.histograms, logged) == ("provider ended", None, None, [])
@@ -326,3 +341,45 @@ def test_square_roots_of_merged_sums_match_the_merged_values():
     variance = sum((value - mean) ** 2 for value in every) / len(every)
     latency, _ = summarise([samples.moments(part) for part in values])
     assert latency.stddev == pytest.approx(sqrt(variance) / 1000, rel=1e-12)
+
+
+def halves(values: list[int]) -> list[ProviderResult]:
+    """Two provider processes that answered the sample's requests, one of them a few more."""
+    answered = len(values) + 50
+    counts = (answered // 2 - 7, answered - answered // 2 + 7)
+    return [ProviderResult(connections=8, received=count, sent=count) for count in counts]
+
+
+def test_several_providers_are_one_account():
+    values = samples.values_ns(2000)
+    result, _ = build_result(samples.collected(values, providers=halves(values)))
+    assert result.conservation.holds, result.conservation
+    assert {"broker took in", "broker gave out"} <= {check.name for check in result.conservation.checks}
+    assert (result.achieved.connections, result.achieved.subjects) == (116, 116)
+
+
+def test_a_reply_too_many_of_one_provider_does_not_make_up_for_one_too_few_of_another():
+    values = samples.values_ns(2000)
+    one, two = halves(values)
+    providers = [structs.replace(one, sent=one.sent + 1), structs.replace(two, sent=two.sent - 1)]
+    conservation = build_result(samples.collected(values, providers=providers))[0].conservation
+    assert [check.name for check in conservation.checks if not check.holds] == ["providers"]
+
+
+def test_what_a_lost_worker_had_to_tell_is_said_to_be_missing():
+    values = samples.values_ns(2000)
+    one, _ = halves(values)
+    lost = ["provider 2 on host d: no result"]
+    result, _ = build_result(samples.collected(values, providers=[one], missing=lost))
+    assert result.missing == lost
+    failing = [check for check in result.conservation.checks if not check.holds]
+    assert [(check.name, check.detail) for check in failing] == [("the run", lost[0])]
+    assert not result.holds
+
+
+def test_machines_and_command_come_with_the_result():
+    hosts = [Host(name="here", roles=["broker"]), Host(name="b", address="10.0.0.2", lost="no route to host")]
+    command = ["subjectbus", "loadtest", "run", "autocomplete"]
+    result, _ = build_result(samples.collected(samples.values_ns(10), hosts=hosts, command=command))
+    assert result.hosts == hosts
+    assert result.command == command

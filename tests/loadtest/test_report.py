@@ -221,7 +221,7 @@ def test_hostile_texts_stay_text():
 
 
 def test_a_run_that_measured_nothing_still_has_a_report():
-    run = samples.collected([], error="provider ended", requestors=[], provider=None, counters=None)
+    run = samples.collected([], error="provider ended", requestors=[], providers=[], counters=None)
     text = Page(render_report(build_result(run)[0])).text
     assert "The run failed: provider ended" in text
     assert "No reply was measured" in text
