@@ -52,8 +52,9 @@ class Requestor:
     def connect(self) -> None:
         """Starts the threads and the connect phase; returns at once."""
 
-    def start(self) -> None:
-        """Begins the sweep where there is one, the warm-up after it or without one; returns at once."""
+    def start(self, at_ns: int | None = None) -> None:
+        """Begins the sweep where there is one, the warm-up after it or without one, at a time of the run's
+        clock, or now; returns at once."""
 
     def stop(self) -> None:
         """Ends early: no more requests, then the drain, then the result; returns at once."""
@@ -100,7 +101,7 @@ class Broadcaster:
         """Starts the threads and the connect phase; returns at once."""
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins the warm-up at a time of CLOCK_MONOTONIC, or now; returns at once."""
+        """Begins the warm-up at a time of the run's clock, or now; returns at once."""
 
     def stop(self) -> None:
         """Ends early: no more messages, then the drain, then the result; returns at once."""

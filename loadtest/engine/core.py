@@ -29,9 +29,10 @@ class Requestor:
         """Begins to open the connections."""
         self._core.connect()
 
-    def start(self) -> None:
-        """Begins sweep or warm-up; after the latter, measured phase and drain follow by themselves."""
-        self._core.start()
+    def start(self, at_ns: int | None = None) -> None:
+        """Begins sweep or warm-up, at a time of the run's clock where one is given; after the latter, measured
+        phase and drain follow by themselves."""
+        self._core.start(at_ns)
 
     def stop(self) -> None:
         """Sends no more, drains and ends in phase "done"."""
@@ -64,7 +65,7 @@ class Provider:
         """Begins to open the connections."""
         self._core.connect()
 
-    def start(self) -> None:
+    def start(self, _at_ns: int | None = None) -> None:
         """Nothing to do: providers answer from the moment they are connected."""
 
     def stop(self) -> None:
@@ -99,7 +100,7 @@ class Broadcaster:
         self._core.connect()
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins the warm-up, at a time of CLOCK_MONOTONIC where one is given; the rest follows by itself."""
+        """Begins the warm-up, at a time of the run's clock where one is given; the rest follows by itself."""
         self._core.start(at_ns)
 
     def stop(self) -> None:

@@ -23,6 +23,9 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     path: str
     driver: str
     sources: tuple[str, ...] = ()
+    clock_offset_ns: int = 0
+    """This host's CLOCK_MONOTONIC less the run's clock. All times that engines are told and tell are of the
+    run's clock, so that those of several hosts can be compared."""
 
 
 class UsersConfig(EngineConfig, frozen=True, kw_only=True):
@@ -53,6 +56,9 @@ class RequestorConfig(UsersConfig, frozen=True, kw_only=True):
     reply_bytes: int
     seed: int
     churn_rate: float
+    phase: float = 0.0
+    """By how much the plan is shifted, in mean distances between two of this process's requests: so processes
+    that begin together take turns."""
 
 
 class ProviderConfig(EngineConfig, frozen=True, kw_only=True):
@@ -267,7 +273,7 @@ class BroadcasterResult(Struct, frozen=True, kw_only=True):
     intervals: list[EngineInterval]
     messages: list[tuple[int, int, int, int]] | None = None
     """For each measured message its number, its receipts, and when the first and the last were, in
-    nanoseconds of CLOCK_MONOTONIC; where it was asked for."""
+    nanoseconds of the run's clock; where it was asked for."""
 
 
 class Configure(Struct, frozen=True, tag="configure", tag_field="command"):
@@ -286,7 +292,7 @@ class Start(Struct, frozen=True, tag="start", tag_field="command"):
     """Begin the sweep where there is one, the warm-up after it or without one; not for providers."""
 
     at_ns: int | None = None
-    """When, by CLOCK_MONOTONIC: broadcasters of one run begin together."""
+    """When, by the run's clock, so that all of one run begin together; None is at once."""
 
 
 class Stop(Struct, frozen=True, tag="stop", tag_field="command"):
@@ -301,7 +307,7 @@ class Reported(Struct, frozen=True, tag="progress", tag_field="event"):
 
     progress: Progress
     at_s: float = 0.0
-    """When it was taken, by the monotonic clock."""
+    """When it was taken, by the run's clock."""
 
 
 class Finished(Struct, frozen=True, tag="result", tag_field="event"):

@@ -74,10 +74,7 @@ def _obey(engine: _Engine, command: Command) -> None:
         case Connect():
             engine.connect()
         case Start(at_ns):
-            if isinstance(engine, Broadcaster):
-                engine.start(at_ns)
-            else:
-                engine.start()
+            engine.start(at_ns)
         case Stop():
             engine.stop()
         case Configure():
@@ -94,16 +91,23 @@ def _finished(engine: _Engine) -> Finished:
             return Finished(broadcaster=engine.result())
 
 
+def _clock_offset_s(command: Configure) -> float:
+    """This machine's monotonic clock less the run's."""
+    config = command.requestor or command.provider or command.broadcaster
+    return config.clock_offset_ns / 1e9 if config is not None else 0.0
+
+
 def _serve(commands: _Commands) -> None:
     """Until standard input ends: obey, and report each change of phase and, twice a second, the counts."""
     engine: _Engine | None = None
     phase: Phase = "idle"
     polls = 0
+    offset_s = 0.0
     try:
         while not commands.ended:
             for command in commands.poll(_POLL_S):
                 if engine is None and isinstance(command, Configure):
-                    engine = _build(command)
+                    engine, offset_s = _build(command), _clock_offset_s(command)
                 elif engine is not None:
                     _obey(engine, command)
             if engine is None:
@@ -111,7 +115,7 @@ def _serve(commands: _Commands) -> None:
             progress = engine.progress()
             polls += 1
             if progress.phase != phase or polls % _REPORT_EVERY_POLLS == 0:
-                _emit(Reported(progress, time.monotonic()))
+                _emit(Reported(progress, time.monotonic() - offset_s))
             if progress.phase == "done" and phase != "done":
                 _emit(_finished(engine))
             phase = progress.phase

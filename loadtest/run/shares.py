@@ -47,6 +47,7 @@ def share_requests(scenario: Scenario | FetchScenario, engine: EngineConfig, ind
         reply_bytes=scenario.reply_bytes,
         seed=(scenario.seed + index) % 2**64,
         churn_rate=asks.churn_rate * share.users / asks.users if asks else 0.0,
+        phase=index / scenario.requestors,
     )
 
 

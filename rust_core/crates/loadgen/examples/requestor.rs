@@ -35,10 +35,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let requestor = Requestor::new(config);
     requestor.connect()?;
     wait_for("connected", || requestor.progress())?;
-    requestor.start()?;
+    requestor.start(None)?;
     if has_sweep {
         wait_for("swept", || requestor.progress())?;
-        requestor.start()?;
+        requestor.start(None)?;
     }
     wait_for("done", || requestor.progress())?;
     let result = requestor.result()?;

@@ -158,6 +158,11 @@ pub struct RequestorConfig {
     pub churn_rate: f64,
     /// How the requests of an open loop are spread over time.
     pub arrivals: Arrivals,
+    /// By how much the plan is shifted, in mean distances between two requests: so processes that
+    /// begin together take turns.
+    pub phase: f64,
+    /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
+    pub clock_offset_ns: i64,
 }
 
 /// What a [`Provider`](crate::Provider) does.
@@ -175,6 +180,8 @@ pub struct ProviderConfig {
     pub threads: u32,
     /// How the kernel is asked.
     pub driver: DriverKind,
+    /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
+    pub clock_offset_ns: i64,
 }
 
 /// Users of one process at most.
@@ -219,6 +226,8 @@ impl RequestorConfig {
             connect_in_flight: fields.or("connect_in_flight", 512)?,
             churn_rate: fields.or("churn_rate", 0.0)?,
             arrivals: fields.or("arrivals", Arrivals::Uniform)?,
+            phase: fields.or("phase", 0.0)?,
+            clock_offset_ns: fields.or("clock_offset_ns", 0)?,
         };
         fields.finish()?;
         config.check()?;
@@ -249,6 +258,7 @@ impl RequestorConfig {
             MAX_USERS,
         )?;
         in_range("churn_rate", self.churn_rate, 0.0, MAX_RATE)?;
+        in_range("phase", self.phase, 0.0, 1.0)?;
         if self.churn_rate > 0.0 && self.users / self.threads < 2 {
             let what = format!(
                 "{} users on {} threads: one has to stand in for another, so each thread needs two",
@@ -344,6 +354,7 @@ impl ProviderConfig {
             reply_bytes: fields.or("reply_bytes", 256)?,
             threads: fields.or("threads", 1)?,
             driver: fields.driver()?,
+            clock_offset_ns: fields.or("clock_offset_ns", 0)?,
         };
         fields.finish()?;
         in_range("providers", config.providers, 1, MAX_PROVIDERS)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::client::{Mail, Workload};
+use crate::clock::Clock;
 use crate::config::{ProviderConfig, RequestorConfig};
 use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
@@ -96,14 +97,19 @@ impl Requestor {
     /// Begins the warm-up; the measured phase and the drain follow by themselves. With a sweep begins
     /// that first, and the warm-up when called again after it.
     ///
+    /// `at_ns` is when, in nanoseconds of the run's clock, for several processes to begin together;
+    /// `None` is at once. What was due before it was heard of is sent late.
+    ///
     /// # Errors
     /// [`EngineError::State`] unless all connections are ready and nothing was started, or the sweep
     /// is over.
-    pub fn start(&self) -> Result<(), EngineError> {
+    pub fn start(&self, at_ns: Option<u64>) -> Result<(), EngineError> {
+        let clock = Clock::new(self.config.clock_offset_ns);
+        let soon = || Instant::now() + START_DELAY;
+        let at = at_ns.map_or_else(soon, |at| clock.instant_of(at));
         let has_sweep = self.config.sweep;
-        self.life.call("start", |measuring| {
-            measuring.start(Instant::now() + START_DELAY, has_sweep)
-        })
+        self.life
+            .call("start", |measuring| measuring.start(at, has_sweep))
     }
 
     /// Ends early: sends no more, drains, and makes the result of what was measured.

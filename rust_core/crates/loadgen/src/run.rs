@@ -142,7 +142,7 @@ impl Run {
             if config.outstanding > 0 {
                 return Schedule::closed(end);
             }
-            let phase = f64::from(thread) / f64::from(config.threads);
+            let phase = (f64::from(thread) + config.phase) / f64::from(config.threads);
             let rng = Rng::new(config.seed ^ (u64::from(thread) << 32) ^ 1);
             Schedule::open(arrivals, rate, phase, end, rng)
         };

@@ -303,7 +303,8 @@ fn a_closed_loop_without_its_publisher_waits() {
 #[test]
 fn processes_that_share_the_users_are_one_together() {
     let server = Server::start(true, Faults::default());
-    let common = r#""subjects":2,"warmup_s":0.3,"list_messages":true,"arrivals":"poisson""#;
+    let common = r#""subjects":2,"warmup_s":0.3,"list_messages":true,"arrivals":"poisson",
+        "clock_offset_ns":-3600000000000"#;
     let leader = connected(true, &server, &format!(r#"{{"users":25,{common}}}"#));
     let follower = connected(
         true,
@@ -312,6 +313,8 @@ fn processes_that_share_the_users_are_one_together() {
     );
     let now = clock_gettime(ClockId::Monotonic);
     let at = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 + 100_000_000;
+    // By the run's clock, which is an hour ahead.
+    let at = at + 3_600_000_000_000;
     follower.start(Some(at)).unwrap();
     leader.start(Some(at)).unwrap();
     let results = [result(&leader), result(&follower)];
@@ -325,8 +328,9 @@ fn processes_that_share_the_users_are_one_together() {
         let rows = result["messages"].as_array().unwrap();
         assert_eq!(rows.len() as u64, count(&results[0], "sent"));
         let widest = rows.iter().map(|row| {
-            let at = |index: usize| row[index].as_u64().unwrap();
-            at(3) - at(2)
+            let time = |index: usize| row[index].as_u64().unwrap();
+            assert!(time(2) >= at, "{row}");
+            time(3) - time(2)
         });
         assert_eq!(widest.max(), result["spread"]["max_ns"].as_u64());
     }

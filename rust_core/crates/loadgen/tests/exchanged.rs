@@ -15,7 +15,7 @@ use subjectbus_loadgen::{Requestor, RequestorConfig};
 fn drive(requestor: &Requestor) -> (Value, Value) {
     requestor.connect().unwrap();
     wait_for("connected", || requestor.progress());
-    requestor.start().unwrap();
+    requestor.start(None).unwrap();
     let result = result(requestor);
     (result, wait_for("done", || requestor.progress()))
 }

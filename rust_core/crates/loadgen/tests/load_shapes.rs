@@ -6,6 +6,7 @@ mod common;
 mod server;
 
 use common::{assert_accounted, assert_clean, count, provider, requestor, result, run, wait_for};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use server::{Done, Faults, Server};
 use subjectbus_loadgen::{EngineError, Phase, Requestor};
@@ -21,7 +22,7 @@ fn a_closed_loop_has_always_so_many_outstanding() {
         let requestor = requestor(is_ws, server.address, more);
         requestor.connect().unwrap();
         wait_for("connected", || requestor.progress());
-        requestor.start().unwrap();
+        requestor.start(None).unwrap();
         let snapshot = wait_for("measuring", || requestor.progress());
         assert_eq!(count(&snapshot, "outstanding"), 30, "{snapshot}");
         let result = result(&requestor);
@@ -69,6 +70,45 @@ fn without_a_connection_a_closed_loop_sends_from_others() {
     assert!(count(&result, "sent") > 500, "{result}");
 }
 
+/// CLOCK_MONOTONIC now, in nanoseconds.
+fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+#[test]
+fn a_start_is_at_its_time_of_the_runs_clock() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let server = Server::start(false, Faults::default());
+    let provider = provider(false, server.address, "");
+    provider.connect().unwrap();
+    wait_for("connected", || provider.progress());
+    // The run's clock is an hour ahead of this machine's.
+    let more = format!(r#","warmup_s":0.2,"duration_s":0.5,"clock_offset_ns":-{HOUR_NS}"#);
+    let connected = || {
+        let requestor = requestor(false, server.address, &more);
+        requestor.connect().unwrap();
+        wait_for("connected", || requestor.progress());
+        requestor
+    };
+    let to_come = connected();
+    let at = monotonic_ns() + 300_000_000;
+    to_come.start(Some(at + HOUR_NS)).unwrap();
+    let result_to_come = result(&to_come);
+    assert!(monotonic_ns() >= at + 700_000_000, "{result_to_come}");
+    // What was due while nobody had heard of the start is sent late, and counts so.
+    let past = connected();
+    past.start(Some(monotonic_ns() + HOUR_NS - 500_000_000))
+        .unwrap();
+    let result_past = result(&past);
+    assert!(count(&result_past, "max_send_lag_ns") >= 300_000_000);
+    for result in [result_to_come, result_past] {
+        assert_clean(&result, &[]);
+        assert_eq!(count(&result, "sent"), 1000);
+        assert_eq!(count(&result["warmup"], "sent"), 400);
+    }
+}
+
 /// Starts a requestor with a sweep, and returns once that is over.
 fn swept(server: &Server, is_ws: bool, more: &str) -> (subjectbus_loadgen::Provider, Requestor) {
     let provider = provider(is_ws, server.address, "");
@@ -77,7 +117,7 @@ fn swept(server: &Server, is_ws: bool, more: &str) -> (subjectbus_loadgen::Provi
     let requestor = requestor(is_ws, server.address, &format!(r#","sweep":true{more}"#));
     requestor.connect().unwrap();
     wait_for("connected", || requestor.progress());
-    requestor.start().unwrap();
+    requestor.start(None).unwrap();
     wait_for("swept", || requestor.progress());
     (provider, requestor)
 }
@@ -96,7 +136,7 @@ fn a_sweep_uses_every_connection_once_before_anything_else() {
             (count(&snapshot, "sent"), count(&snapshot, "received")),
             (200, 200)
         );
-        requestor.start().unwrap();
+        requestor.start(None).unwrap();
         let result = result(&requestor);
         assert_accounted(&result);
         assert_clean(&result, &[]);
@@ -117,7 +157,7 @@ fn a_sweep_awaits_every_reply_or_its_timeout() {
     };
     let server = Server::start(false, faults);
     let (_provider, requestor) = swept(&server, false, r#","timeout_s":0.5"#);
-    requestor.start().unwrap();
+    requestor.start(None).unwrap();
     let result = result(&requestor);
     assert_accounted(&result);
     let outcome =
@@ -133,14 +173,14 @@ fn a_sweep_can_be_stopped_while_it_goes_and_when_it_is_over() {
     let going = requestor(true, server.address, r#","sweep":true,"rate":10"#);
     going.connect().unwrap();
     wait_for("connected", || going.progress());
-    going.start().unwrap();
+    going.start(None).unwrap();
     wait_for("sweep", || going.progress());
     let refused = EngineError::State {
         call: "start",
         phase: Phase::Sweep,
         error: None,
     };
-    assert_eq!(going.start(), Err(refused));
+    assert_eq!(going.start(None), Err(refused));
     for requestor in [requestor_swept, going] {
         requestor.stop().unwrap();
         let result = result(&requestor);

@@ -33,10 +33,10 @@ fn call(transport: &str, site: &Site, more: &str) -> Value {
     let requestor = caller(transport, site, more);
     requestor.connect().unwrap();
     wait_for("connected", || requestor.progress());
-    requestor.start().unwrap();
+    requestor.start(None).unwrap();
     if more.contains("sweep") {
         wait_for("swept", || requestor.progress());
-        requestor.start().unwrap();
+        requestor.start(None).unwrap();
     }
     let result = result(&requestor);
     requestor.close();

@@ -165,7 +165,7 @@ fn requests_without_a_provider_are_errors() {
         let requestor = requestor(is_ws, server.address, "");
         requestor.connect().unwrap();
         wait_for("connected", || requestor.progress());
-        requestor.start().unwrap();
+        requestor.start(None).unwrap();
         let result = result(&requestor);
         assert_accounted(&result);
         assert_clean(&result, &["errors", "no_responders"]);
@@ -293,7 +293,7 @@ fn a_target_that_is_not_there_fails_the_connect_phase() {
         phase: Phase::Failed,
         error: Some(error.clone()),
     };
-    assert_eq!(requestor.start(), Err(failed("start")));
+    assert_eq!(requestor.start(None), Err(failed("start")));
     assert_eq!(requestor.result(), Err(failed("result")));
 }
 
@@ -325,7 +325,7 @@ fn stopping_early_keeps_what_was_measured() {
     let requestor = requestor(true, server.address, r#","duration_s":600,"warmup_s":0.2"#);
     requestor.connect().unwrap();
     wait_for("connected", || requestor.progress());
-    requestor.start().unwrap();
+    requestor.start(None).unwrap();
     wait_for("warmup", || requestor.progress());
     wait_for("measuring", || requestor.progress());
     std::thread::sleep(Duration::from_millis(1200));
@@ -373,7 +373,7 @@ fn calls_out_of_order_are_refused() {
         phase,
         error: None,
     };
-    assert_eq!(requestor.start(), Err(refused("start", Phase::Idle)));
+    assert_eq!(requestor.start(None), Err(refused("start", Phase::Idle)));
     assert_eq!(requestor.stop(), Err(refused("stop", Phase::Idle)));
     assert_eq!(requestor.result(), Err(refused("result", Phase::Idle)));
     requestor.connect().unwrap();

@@ -41,9 +41,11 @@ impl Requestor {
         py.detach(|| self.0.connect()).map_err(runtime_error)
     }
 
-    /// Begins the sweep where there is one, the warm-up after it or without one; returns at once.
-    fn start(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.0.start()).map_err(runtime_error)
+    /// Begins the sweep where there is one, the warm-up after it or without one, at a time of the run's
+    /// clock, or now; returns at once.
+    #[pyo3(signature = (at_ns=None))]
+    fn start(&self, py: Python<'_>, at_ns: Option<u64>) -> PyResult<()> {
+        py.detach(|| self.0.start(at_ns)).map_err(runtime_error)
     }
 
     /// Ends early: no more requests, then the drain, then the result; returns at once.
@@ -125,7 +127,7 @@ impl Broadcaster {
         py.detach(|| self.0.connect()).map_err(runtime_error)
     }
 
-    /// Begins the warm-up at a time of CLOCK_MONOTONIC, or now; returns at once.
+    /// Begins the warm-up at a time of the run's clock, or now; returns at once.
     #[pyo3(signature = (at_ns=None))]
     fn start(&self, py: Python<'_>, at_ns: Option<u64>) -> PyResult<()> {
         py.detach(|| self.0.start(at_ns)).map_err(runtime_error)

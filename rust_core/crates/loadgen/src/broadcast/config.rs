@@ -6,6 +6,7 @@ use reactor::DriverKind;
 
 use super::audience::Audience;
 use super::message::MIN_MESSAGE;
+use crate::clock::Clock;
 use crate::config::{
     Arrivals, ConfigError, Fields, MAX_PAYLOAD, MAX_RATE, MAX_THREADS, MAX_TIME_S, MAX_USERS,
     Target, in_range,
@@ -58,6 +59,8 @@ pub struct BroadcasterConfig {
     /// Whether the result lists who received each message when, for whoever adds the results of
     /// several processes.
     pub list_messages: bool,
+    /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
+    pub clock_offset_ns: i64,
 }
 
 impl BroadcasterConfig {
@@ -87,6 +90,7 @@ impl BroadcasterConfig {
             connect_in_flight: fields.or("connect_in_flight", 512)?,
             arrivals: fields.or("arrivals", Arrivals::Uniform)?,
             list_messages: fields.or("list_messages", false)?,
+            clock_offset_ns: fields.or("clock_offset_ns", 0)?,
         };
         fields.finish()?;
         config.check()?;
@@ -163,6 +167,10 @@ impl BroadcasterConfig {
             return Schedule::closed(end);
         }
         Schedule::open(self.arrivals, self.rate, 0.0, end, Rng::new(self.seed))
+    }
+
+    pub(crate) const fn clock(&self) -> Clock {
+        Clock::new(self.clock_offset_ns)
     }
 
     pub(crate) fn warmup_ns(&self) -> u64 {

@@ -9,7 +9,6 @@ use super::report::Sum;
 use super::subscribers::Subscribers;
 use super::window::{Board, Window};
 use super::workload::Role;
-use crate::clock::{instant_of, monotonic_ns};
 use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
 use crate::intervals;
@@ -85,7 +84,7 @@ impl Broadcaster {
 
     /// Begins the warm-up; the measured phase and the drain follow by themselves.
     ///
-    /// `at_ns` is when, in nanoseconds of CLOCK_MONOTONIC, for several processes to begin together;
+    /// `at_ns` is when, in nanoseconds of the run's clock, for several processes to begin together;
     /// `None` is at once.
     ///
     /// # Errors
@@ -95,9 +94,10 @@ impl Broadcaster {
             if measuring.phase().0 != Phase::Connected {
                 return None;
             }
-            let start = at_ns.unwrap_or_else(|| monotonic_ns() + START_DELAY.as_nanos() as u64);
+            let clock = self.config.clock();
+            let start = at_ns.unwrap_or_else(|| clock.now() + START_DELAY.as_nanos() as u64);
             self.board.start.get_or_init(|| start);
-            measuring.start(instant_of(start), false)
+            measuring.start(clock.instant_of(start), false)
         })
     }
 

@@ -15,7 +15,7 @@ const KEPT_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) number: u64,
-    /// When it was due, in nanoseconds of CLOCK_MONOTONIC.
+    /// When it was due, in nanoseconds of the run's clock.
     pub(crate) planned: u64,
 }
 

@@ -9,8 +9,8 @@
 //!
 //! The users may be divided among processes. One of them has the publishers; the others follow the
 //! same plan without sending, and so know how many messages they have to wait for. Messages carry
-//! the time at which they were due, of a clock that all processes of a machine share. Across
-//! machines, latencies would need the measured offset between their clocks, which nothing here knows.
+//! the time at which they were due, of the run's clock: across machines latencies are as exact as the
+//! offsets between their clocks that the configuration gives.
 //!
 //! # Structure
 //!

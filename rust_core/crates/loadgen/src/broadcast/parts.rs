@@ -3,7 +3,7 @@
 /// Messages that are kept apart; one more than that makes room by ending another.
 const SLOTS: usize = 64;
 
-/// Receipts of one message by some users. Times are nanoseconds of CLOCK_MONOTONIC.
+/// Receipts of one message by some users. Times are nanoseconds of the run's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) number: u64,

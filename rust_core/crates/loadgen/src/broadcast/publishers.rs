@@ -12,7 +12,7 @@ use super::report::{Published, Totals};
 use super::window::Board;
 use super::workload::{Role, wake_at};
 use crate::client::{Client, Loss, Mail};
-use crate::clock::monotonic_ns;
+use crate::clock::Clock;
 use crate::intervals::Reporter;
 use crate::recorder::Recorder;
 use crate::rng::Rng;
@@ -20,10 +20,11 @@ use crate::schedule::{PACING_NS, SENDS_PER_TURN, Schedule};
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 
-/// See the module. Times are nanoseconds of CLOCK_MONOTONIC, but for the schedule's.
+/// See the module. Times are nanoseconds of the run's clock, but for the schedule's.
 pub(crate) struct Publishers {
     board: Arc<Board>,
     audience: Audience,
+    clock: Clock,
     /// The connection of each publisher; [`ConnId::NONE`] without one. Empty in a process that only
     /// follows the schedule.
     conns: Box<[ConnId]>,
@@ -55,6 +56,7 @@ impl Publishers {
         Self {
             board,
             audience: config.audience(),
+            clock: config.clock(),
             conns: vec![ConnId::NONE; config.publishers as usize].into_boxed_slice(),
             message: vec![0; config.message_bytes].into_boxed_slice(),
             seed: config.seed,
@@ -110,12 +112,12 @@ impl Publishers {
 
     pub(crate) fn handle_stop(&mut self) {
         if let Some((start, _)) = &self.running {
-            self.schedule.stop(monotonic_ns().saturating_sub(*start));
+            self.schedule.stop(self.clock.now().saturating_sub(*start));
         }
     }
 
     pub(crate) fn poll_turn(&mut self, io: &mut Io<Client<Role>>, keys: &mut Rng, gauges: &Gauges) {
-        let now = monotonic_ns();
+        let now = self.clock.now();
         let Some((start, recorder)) = &mut self.running else {
             return;
         };

@@ -2,7 +2,7 @@
 
 use crate::recorder::{Recorder, Second};
 
-/// Times are nanoseconds of CLOCK_MONOTONIC.
+/// Times are nanoseconds of the run's clock.
 #[derive(Debug)]
 pub(crate) struct Receipts {
     /// Deliveries of measured messages.

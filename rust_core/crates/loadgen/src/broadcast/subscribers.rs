@@ -13,16 +13,17 @@ use super::report::{Flaws, Received, Totals};
 use super::window::Board;
 use super::workload::{PUBLISHING_THREAD, Role, wake_at};
 use crate::client::{Client, Loss, Mail};
-use crate::clock::monotonic_ns;
+use crate::clock::Clock;
 use crate::intervals::Reporter;
 use crate::link::Message;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
 
-/// See the module. Times are nanoseconds of CLOCK_MONOTONIC.
+/// See the module. Times are nanoseconds of the run's clock.
 pub(crate) struct Subscribers {
     board: Arc<Board>,
     audience: Audience,
+    clock: Clock,
     first: u32,
     /// For each user the number of the message that comes next.
     next: Box<[u64]>,
@@ -56,6 +57,7 @@ impl Subscribers {
         Self {
             board,
             audience: Audience::new(first, users, config.subjects),
+            clock: config.clock(),
             first,
             next: numbers
                 .map(|user| u64::from(user % config.subjects))
@@ -104,7 +106,7 @@ impl Subscribers {
             // The first message may be here before the mail is read that tells of the start.
             self.handle_start();
         }
-        self.now = monotonic_ns();
+        self.now = self.clock.now();
         self.report_intervals(self.now);
     }
 
@@ -164,7 +166,7 @@ impl Subscribers {
 
     #[inline]
     pub(crate) fn poll_turn(&mut self, io: &mut Io<Client<Role>>, gauges: &Gauges) {
-        let now = monotonic_ns();
+        let now = self.clock.now();
         self.report_intervals(now);
         self.tell(io);
         let Some(receipts) = &mut self.receipts else {

@@ -1,5 +1,5 @@
 //! The messages that are under way, and who has received them: what all threads of a process know
-//! together. No I/O and no clock; times are nanoseconds of CLOCK_MONOTONIC.
+//! together. No I/O and no clock; times are nanoseconds of the run's clock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -21,7 +21,7 @@ pub(crate) enum Role {
     Subscribe(Subscribers),
 }
 
-/// Begins the next turn at `at` of CLOCK_MONOTONIC, which is `now`.
+/// Begins the next turn at `at` of the run's clock, at which it is `now`.
 #[inline]
 pub(crate) fn wake_at(io: &mut Io<Client<Role>>, now: u64, at: u64) {
     io.wake_at(Instant::now() + Duration::from_nanos(at.saturating_sub(now)));

@@ -42,7 +42,8 @@ fn every_key_is_read() {
     let json = r#"{"transport":"tcp","address":"10.0.0.1:1","host":"h:2","path":"/p?q","sources":["10.0.0.2"],
         "users":7,"first_user":5,"providers":3,"rate":2.5,"sweep":true,"warmup_s":1,
         "duration_s":2,"request_bytes":64,"reply_bytes":128,"timeout_s":0.5,"threads":2,"driver":"uring","seed":9,
-        "connect_rate":11.5,"connect_in_flight":4,"churn_rate":0.5,"arrivals":"poisson"}"#;
+        "connect_rate":11.5,"connect_in_flight":4,"churn_rate":0.5,"arrivals":"poisson","phase":0.5,
+        "clock_offset_ns":-7}"#;
     let expected = RequestorConfig {
         target: Target {
             transport: Transport::Tcp,
@@ -71,6 +72,8 @@ fn every_key_is_read() {
         connect_in_flight: 4,
         churn_rate: 0.5,
         arrivals: Arrivals::Poisson,
+        phase: 0.5,
+        clock_offset_ns: -7,
     };
     assert_eq!(RequestorConfig::from_json(json), Ok(expected));
 }
@@ -126,6 +129,8 @@ fn errors_name_the_key() {
         (r#"{"churn_rate":-1}"#, "churn_rate"),
         (r#"{"churn_rate":1,"threads":6}"#, "churn_rate"),
         (r#"{"arrivals":"bursts"}"#, "arrivals"),
+        (r#"{"phase":1.5}"#, "phase"),
+        (r#"{"clock_offset_ns":0.5}"#, "clock_offset_ns"),
         (r#"{"driver":"kqueue"}"#, "driver"),
         (r#"{"sources":["::1"]}"#, "sources"),
         (r#"{"sources":["nonsense"]}"#, "sources"),

@@ -71,7 +71,7 @@ pub(crate) fn run(
     let requestor = requestor(is_ws, server.address, requestor_more);
     requestor.connect().unwrap();
     wait_for("connected", || requestor.progress());
-    requestor.start().unwrap();
+    requestor.start(None).unwrap();
     let requested = result(&requestor);
     provider.stop().unwrap();
     wait_for("done", || provider.progress());
