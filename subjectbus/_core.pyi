@@ -53,8 +53,7 @@ class Requestor:
         """Starts the threads and the connect phase; returns at once."""
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins the sweep where there is one, the warm-up after it or without one, at a time of the run's
-        clock, or now; returns at once."""
+        """Begins the sweep if there is one, then the warm-up, at a time of the run's clock or now."""
 
     def stop(self) -> None:
         """Ends early: no more requests, then the drain, then the result; returns at once."""

@@ -1,15 +1,16 @@
 """A long run, looked at period by period: what the broker and the load hold, and whether anything grows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from loadtest.collect.trend import LEAST_VALUES, judge_trend
 from loadtest.engine.messages import BroadcasterResult, RequestorResult
 from loadtest.plan.scenario import SoakPlan
 from loadtest.result.histogram import Histogram
 from loadtest.result.schema import Soak, SoakSample
-from loadtest.sampling.usage import Usage, count_descriptors, fetch_counters
+from loadtest.sampling.usage import Usage
 
 _UNJUDGED_SHARE = 3  # the first third: buffers, tables and caches find their size
 _NS_PER_US = 1000
@@ -38,15 +39,19 @@ class Watch:
         self._next = 0
 
     def look(
-        self, elapsed_s: float, usage: tuple[Usage | None, Usage | None], pid: int | None, monitor: str | None
+        self,
+        elapsed_s: float,
+        usage: tuple[Usage | None, Usage | None],
+        descriptors: Callable[[], int | None],
+        counters: Callable[[], Mapping[str, Any] | None],
     ) -> None:
         """To be called often.
 
         Args:
             elapsed_s: Time since the measured phase began.
             usage: What broker and load have used by now.
-            pid: The broker's process, where it may be looked at.
-            monitor: Where the broker tells its counters, if it does.
+            descriptors: Counts the broker's open ones.
+            counters: Reads the broker's counters.
         """
         period = min(int(elapsed_s / self._period_s), self._last)
         if period < self._next:
@@ -58,17 +63,15 @@ class Watch:
                 period=period,
                 broker=broker,
                 load=load,
-                descriptors=count_descriptors(pid) if pid is not None else None,
-                connections=_count_connections(monitor) if monitor is not None else None,
+                descriptors=descriptors(),
+                connections=_count_connections(counters()),
             )
         )
 
 
-def _count_connections(monitor: str) -> int | None:
-    try:
-        return int(fetch_counters(monitor)["connections"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _count_connections(counters: Mapping[str, Any] | None) -> int | None:
+    connections = (counters or {}).get("connections")
+    return connections if isinstance(connections, int) else None
 
 
 def build_soak(plan: SoakPlan, looks: Sequence[Look], results: _Results) -> Soak:

@@ -30,8 +30,7 @@ class Requestor:
         self._core.connect()
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins sweep or warm-up, at a time of the run's clock where one is given; after the latter, measured
-        phase and drain follow by themselves."""
+        """Begins sweep or warm-up, at a time of the run's clock or now; measured phase and drain follow."""
         self._core.start(at_ns)
 
     def stop(self) -> None:

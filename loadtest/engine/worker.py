@@ -4,16 +4,14 @@ Commands come as JSON lines on standard input, events leave as JSON lines on sta
 (`loadtest.engine.messages` has both). When standard input ends, so does the worker: none is ever left behind.
 """
 
-import os
-import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
 
 import msgspec
 
 from loadtest.engine.core import Broadcaster, Provider, Requestor
+from loadtest.engine.lines import Lines
 from loadtest.engine.messages import (
     Command,
     Configure,
@@ -32,26 +30,6 @@ _Engine = Requestor | Provider | Broadcaster
 
 _POLL_S = 0.02
 _REPORT_EVERY_POLLS = 25
-
-
-class _Commands:
-    """Lines of a descriptor, read without ever blocking longer than asked."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._buffer = b""
-        self.ended = False
-
-    def poll(self, timeout_s: float) -> Iterator[Command]:
-        """The commands that are here, after waiting at most `timeout_s` for the first byte."""
-        readable, _, _ = select.select([self._descriptor], [], [], timeout_s)
-        if not readable:
-            return
-        chunk = os.read(self._descriptor, 65536)
-        self.ended = not chunk
-        *lines, self._buffer = (self._buffer + chunk).split(b"\n")
-        for line in lines:
-            yield msgspec.json.decode(line, type=Command)
 
 
 def _emit(event: Event) -> None:
@@ -97,7 +75,7 @@ def _clock_offset_s(command: Configure) -> float:
     return config.clock_offset_ns / 1e9 if config is not None else 0.0
 
 
-def _serve(commands: _Commands) -> None:
+def _serve(commands: Lines[Command]) -> None:
     """Until standard input ends: obey, and report each change of phase and, twice a second, the counts."""
     engine: _Engine | None = None
     phase: Phase = "idle"
@@ -130,7 +108,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limits.raise_descriptor_limit()
     try:
-        _serve(_Commands(sys.stdin.fileno()))
+        _serve(Lines(sys.stdin.fileno(), msgspec.json.Decoder(Command)))
     except BrokenPipeError:
         return 1
     except ValueError as error:

@@ -268,7 +268,7 @@ def load_scenario(name: str, overrides: Iterable[str] = ()) -> Plan:
         _override(table, text)
         _convert(table, f"--set {text}")
     scenario = _convert(table, where)
-    if (fault := _find_contradiction(scenario)) is not None:
+    if (fault := find_contradiction(scenario)) is not None:
         raise ScenarioError(f"{where}: {fault}")
     return scenario
 
@@ -296,8 +296,8 @@ def with_transport(scenario: Plan, transport: Literal["ws", "tcp", "rest"]) -> A
     return structs.replace(scenario, transport=transport)
 
 
-def _find_contradiction(scenario: Plan) -> str | None:
-    """What keys say against each other."""
+def find_contradiction(scenario: Plan) -> str | None:
+    """What keys say against each other; None when nothing."""
     if isinstance(scenario, TransportsScenario):
         return None
     if (scenario.rate > 0) == (scenario.outstanding > 0):

@@ -18,15 +18,18 @@ PYTHON = (sys.executable, "-P", "-m")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def parse_cpus(text: str) -> frozenset[int]:
-    """Processor numbers of a list such as "0,2-3"; UsageError when one is not usable here."""
+def parse_cpus(text: str, *, anywhere: bool = False) -> frozenset[int]:
+    """Processor numbers of a list such as "0,2-3".
+
+    UsageError when it is none, or when one of them is not usable on this machine, unless any one will do.
+    """
     cpus: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isascii() or not first.isdigit() or (dash and not last.isdigit()):
             raise UsageError(f'processor list "{text}": expected numbers and ranges such as 0,2-3')
         cpus.update(range(int(first), int(last if dash else first) + 1))
-    allowed = os.sched_getaffinity(0)
+    allowed = cpus if anywhere else os.sched_getaffinity(0)
     if not cpus or not cpus <= allowed:
         missing = ",".join(str(cpu) for cpu in sorted(cpus - allowed)) or text
         raise UsageError(f'processor list "{text}": no processor {missing} here')
@@ -53,7 +56,10 @@ def main() -> None:
     if os.getppid() != arguments.parent:
         sys.exit("the parent has ended already")
     if arguments.cpus:
-        os.sched_setaffinity(0, parse_cpus(arguments.cpus))
+        try:
+            os.sched_setaffinity(0, parse_cpus(arguments.cpus))
+        except UsageError as error:
+            sys.exit(str(error))
     os.execvp(arguments.command[0], arguments.command)  # noqa: S606 - the whole point
 
 

@@ -1,19 +1,20 @@
 """The processes of a run: broker, providers, requestors. Whatever happens to the run, all of them end."""
 
-import subprocess
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from loadtest.engine.messages import (
     BroadcasterResult,
     Command,
     Configure,
+    EngineConfig,
     Event,
     Failed,
     Finished,
@@ -23,81 +24,95 @@ from loadtest.engine.messages import (
     RequestorResult,
 )
 from loadtest.errors import RunError
-from loadtest.processes import child
+from loadtest.processes.machine import Machine, Program
+from loadtest.sampling.usage import Usage
 from subjectbus import BrokerConfig, UsageError, settings
 
 _READY_TIMEOUT_S = 30.0
 _END_TIMEOUT_S = 10.0
+_KILL_TIMEOUT_S = 5.0
 _END_S_PER_CONNECTION = 50e-6  # the kernel takes tens of seconds to let a million sockets go
 _POLL_S = 0.02
 _USAGE_STATUS = 2
+_KILLED_STATUS = -9
 _KEPT_LINES = 20
+_Config = TypeVar("_Config", bound=EngineConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where a process is to run, and what is different there."""
+
+    machine: Machine
+    cpus: frozenset[int] | None = None
+    sources: tuple[str, ...] = ()
+    """Addresses to connect from, in place of the scenario's."""
+    threads: int | None = None
+    driver: str | None = None
+
+    def settle(self, config: _Config) -> _Config:
+        """An engine's configuration as it is for this place."""
+        changes: dict[str, Any] = {"clock_offset_ns": round((self.machine.clock_offset_s or 0.0) * 1e9)}
+        if self.sources:
+            changes["sources"] = self.sources
+        if self.threads is not None:
+            changes["threads"] = self.threads
+        if self.driver is not None:
+            changes["driver"] = self.driver
+        return structs.replace(config, **changes)
 
 
 class Child:
-    """A process with its output read by threads; a process group of its own keeps Ctrl-C away from it.
+    """A process of the run on its machine.
 
     `connections` is how many it will hold: the more, the longer it may take to end.
     """
 
-    def __init__(
-        self, name: str, command: list[str], cpus: frozenset[int] | None, connections: int = 0
-    ) -> None:
+    def __init__(self, name: str, module: Sequence[str], seat: Seat, connections: int = 0) -> None:
         self.name = name
+        self.machine = seat.machine
         self.end_timeout_s = _END_TIMEOUT_S + connections * _END_S_PER_CONNECTION
-        self._process = subprocess.Popen(
-            child.command_line(command, cpus),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,
-        )
         self._log: deque[str] = deque(maxlen=_KEPT_LINES)
-        self._readers = [
-            threading.Thread(target=self._read, args=(self._process.stdout, self._handle_line), daemon=True),
-            threading.Thread(target=self._read, args=(self._process.stderr, self._keep_line), daemon=True),
-        ]
-        for reader in self._readers:
-            reader.start()
+        program = Program(module=module, cpus=seat.cpus, output=self._handle_line, errors=self._keep_line)
+        self.process = seat.machine.start(program)
 
     @property
     def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
+        """The process id, on its machine."""
+        return self.process.pid
 
     def require_alive(self) -> None:
-        """RunError with the last words of a process that has ended."""
-        status = self._process.poll()
+        """RunError with the last words of a process that has ended, or HostError when its machine is lost."""
+        status = self.process.poll()
         if status is not None:
             raise RunError(f"{self.name} ended with status {status}{self.last_words()}")
+        self.machine.require_present()
 
     def last_words(self) -> str:
         """': ' and the last line it wrote to standard error, or nothing."""
-        for reader in self._readers:
-            reader.join(1.0)
         return f": {self._log[-1]}" if self._log else ""
 
     def end(self) -> int:
-        """Asks it to end, waits, kills it if it does not; returns its status."""
+        """Asks it to end, waits, kills it if it does not; returns its status.
+
+        HostError when its machine is lost.
+        """
         self._ask_to_end()
-        try:
-            return self._process.wait(self.end_timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            return self._process.wait()
+        status = self.process.wait(self.end_timeout_s)
+        if status is None:
+            self.process.kill()
+            status = self.process.wait(_KILL_TIMEOUT_S)
+        if status is None:
+            self.machine.require_present()
+        return _KILLED_STATUS if status is None else status
 
     def kill(self) -> None:
-        """Ends it at once."""
-        self._process.kill()
-        self._process.wait()
+        """Ends it at once; with a machine that is lost, its agent does that."""
+        self.process.kill()
+        self.process.wait(_KILL_TIMEOUT_S)
 
     def _ask_to_end(self) -> None:
-        self._process.terminate()
-
-    def _read(self, stream: IO[bytes], handle: Callable[[bytes], None]) -> None:
-        with stream:
-            for line in stream:
-                handle(line)
+        self.process.terminate()
 
     def _handle_line(self, line: bytes) -> None:
         raise NotImplementedError
@@ -108,37 +123,55 @@ class Child:
             self._log.append(text)
 
 
+def ask_usages(children: Sequence[Child]) -> list[Usage | None]:
+    """What each of them uses at about the same time."""
+    answers = [child.process.ask_usage() for child in children]
+    return [answer() for answer in answers]
+
+
 class Broker(Child):
     """`subjectbus serve` on ports that the system chooses, drained when it is told to end."""
 
-    def __init__(self, config: BrokerConfig, cpus: frozenset[int] | None, connections: int = 0) -> None:
+    def __init__(
+        self, config: BrokerConfig, seat: Seat, connections: int = 0, *, address: str = "127.0.0.1"
+    ) -> None:
+        """`address` is the one that the load connects to, unless the configuration says otherwise."""
         self.addresses: dict[str, str] = {}
-        self._ready = threading.Event()
-        flags = _serve_flags(config)
-        super().__init__("broker", [*child.PYTHON, "subjectbus", "serve", *flags], cpus, connections)
+        self._address = address
+        listening = seat.machine.listening_address(address) if seat.machine.address else address
+        flags = _serve_flags(config, listening)
+        super().__init__("broker", ["subjectbus", "serve", *flags], seat, connections)
 
     def wait_ready(self) -> None:
         """Until every listener accepts; UsageError when the configuration is at fault, RunError otherwise."""
         deadline = time.monotonic() + _READY_TIMEOUT_S
-        while not self._ready.wait(_POLL_S):
-            if self._process.poll() == _USAGE_STATUS:
+        while not self.addresses:
+            if self.process.poll() == _USAGE_STATUS:
                 raise UsageError(self.last_words().removeprefix(": ").removeprefix("subjectbus: error: "))
             self.require_alive()
             if time.monotonic() > deadline:
                 raise RunError(f"broker was not ready within {_READY_TIMEOUT_S:.0f} s")
+            time.sleep(_POLL_S)
 
     def _handle_line(self, line: bytes) -> None:
         words = line.decode("utf-8", "replace").split()
         if words[:1] == ["ready"]:
-            self.addresses = dict(listener.split("=", 1) for listener in words[1:])
-            self._ready.set()
+            listeners = dict(listener.split("=", 1) for listener in words[1:])
+            self.addresses = {name: self._reachable(address) for name, address in listeners.items()}
+
+    def _reachable(self, address: str) -> str:
+        """The address of a listener, one on all addresses by the one that the load knows."""
+        host, _, port = address.rpartition(":")
+        if host not in ("0.0.0.0", "[::]"):  # noqa: S104 - nothing is bound here
+            return address
+        return f"[{self._address}]:{port}" if ":" in self._address else f"{self._address}:{port}"
 
 
-def _serve_flags(config: BrokerConfig) -> list[str]:
+def _serve_flags(config: BrokerConfig, listening: str) -> list[str]:
     """The configuration as flags; system-chosen ports and a short drain unless it says otherwise."""
-    any_port = "127.0.0.1:0"
+    any_port = f"[{listening}]:0" if ":" in listening else f"{listening}:0"
     defaults = BrokerConfig(
-        tcp=any_port, http=any_port, monitor=any_port, lame_duck_grace_s=0.0, lame_duck_duration_s=0.0
+        tcp=any_port, http=any_port, monitor="127.0.0.1:0", lame_duck_grace_s=0.0, lame_duck_duration_s=0.0
     )
     flags: list[str] = []
     for key, value in msgspec.to_builtins(settings.merge(defaults, config)).items():
@@ -153,16 +186,14 @@ def _serve_flags(config: BrokerConfig) -> list[str]:
 class Worker(Child):
     """A `loadtest.engine.worker`: its last snapshot, and its result once it has one."""
 
-    def __init__(
-        self, name: str, configure: Configure, cpus: frozenset[int] | None, connections: int = 0
-    ) -> None:
+    def __init__(self, name: str, configure: Configure, seat: Seat, connections: int = 0) -> None:
         self.report = Reported(Progress(phase="idle"))
         """The last one."""
         self.requestor: RequestorResult | None = None
         self.provider: ProviderResult | None = None
         self.broadcaster: BroadcasterResult | None = None
         self._failure: Failed | None = None
-        super().__init__(name, [*child.PYTHON, "loadtest.engine.worker"], cpus, connections)
+        super().__init__(name, ["loadtest.engine.worker"], seat, connections)
         self.send(configure)
 
     @property
@@ -178,15 +209,15 @@ class Worker(Child):
     @property
     def reporting(self) -> bool:
         """Whether its result may still come."""
-        began = self.progress.phase not in ("idle", "failed")
-        return began and not self.finished and self._failure is None and self._process.poll() is None
+        if self.machine.lost is not None or self.process.poll() is not None:
+            return False
+        return self.progress.phase not in ("idle", "failed") and not self.finished and self._failure is None
 
     def send(self, command: Command) -> None:
         """Sends a command; RunError when the worker is gone."""
         try:
-            _pipe(self._process.stdin).write(msgspec.json.encode(command) + b"\n")
-            _pipe(self._process.stdin).flush()
-        except (OSError, ValueError):  # the pipe is broken, or closed already
+            self.process.send(msgspec.json.encode(command))
+        except OSError:  # the pipe is broken, or closed already
             self.require_alive()
             raise RunError(f"{self.name} takes no more commands{self.last_words()}") from None
 
@@ -194,17 +225,13 @@ class Worker(Child):
         """RunError, or UsageError when its configuration is at fault, once it has failed or ended."""
         if self.progress.phase == "failed":
             raise RunError(f"{self.name}: {self.progress.error}")
-        if self._process.poll() is not None:
-            self.last_words()  # everything it wrote has been read now
+        self.process.poll()  # once it has ended, everything it wrote has been read
         if self._failure is not None:
             raise (UsageError if self._failure.usage else RunError)(f"{self.name}: {self._failure.error}")
         super().require_alive()
 
     def _ask_to_end(self) -> None:
-        try:
-            _pipe(self._process.stdin).close()
-        except OSError:
-            self._process.terminate()
+        self.process.end_input()
 
     def _handle_line(self, line: bytes) -> None:
         try:
@@ -222,34 +249,24 @@ class Worker(Child):
                 self._failure = event
 
 
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise ValueError("the child was started without pipes")
-    return stream
-
-
 class Fleet:
     """The children of one run. On exit all of them end, workers first; after an error, at once."""
 
     def __init__(self) -> None:
         self.broker: Broker | None = None
-        self.provider: Worker | None = None
+        self.providers: list[Worker] = []
         self.requestors: list[Worker] = []
         """Those who begin to send when they are told to: requestors or broadcasters."""
 
     @property
     def workers(self) -> list[Worker]:
         """Providers and requestors."""
-        return [*([self.provider] if self.provider else []), *self.requestors]
+        return [*self.providers, *self.requestors]
 
     @property
     def children(self) -> list[Child]:
         """All of them, in the order in which they end."""
-        return [
-            *self.requestors,
-            *([self.provider] if self.provider else []),
-            *([self.broker] if self.broker else []),
-        ]
+        return [*self.requestors, *self.providers, *([self.broker] if self.broker else [])]
 
     def require_alive(self) -> None:
         """The error of the first child that has failed."""
@@ -275,5 +292,7 @@ class Fleet:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self.children:
-            process.kill()
+        for child in self.children:
+            child.process.kill()
+        for child in self.children:
+            child.kill()

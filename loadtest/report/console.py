@@ -5,6 +5,7 @@ Nobody has to listen: once the terminal or the pipe has gone it is silent, and t
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +14,6 @@ from typing import Self
 from rich import box
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
 from rich.table import Table
 
 from loadtest.engine.messages import Progress
@@ -26,6 +26,7 @@ from loadtest.report.comparison import (
     explain_latency,
     is_closed_loop,
 )
+from loadtest.report.live import LiveBars, WorkerRow
 from loadtest.report.transports import explain, findings, tables
 from loadtest.result.schema import Result, Sample
 
@@ -91,7 +92,7 @@ class Console:
             "warmup": scenario.warmup_s,
             "measuring": float(calls or scenario.duration_s),
         }
-        self._bars = Bars(
+        self._bars = LiveBars(
             TextColumn("{task.description:<10}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[figures]}"),
@@ -104,7 +105,7 @@ class Console:
         self._quiet = quiet
         self._lost = "missing" if isinstance(scenario, BroadcastScenario) else "timed out"
 
-    def show(self, sample: Sample, progress: Progress) -> None:
+    def show(self, sample: Sample, progress: Progress, rows: Sequence[WorkerRow]) -> None:
         """One look at the run."""
         is_opening = progress.phase == "connecting"
         figures = self._opening(sample) if is_opening else _figures(sample, self._lost)
@@ -114,6 +115,7 @@ class Console:
             return
         if progress.phase == "done":
             return
+        self._bars.rows = rows
         name = _BARS.get(progress.phase, progress.phase)
         for other, task in self._tasks.items():
             if other != name and other in self._totals:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,25 +20,28 @@ from loadtest.engine.messages import (
     EngineConfig,
     Phase,
     Progress,
-    ProviderConfig,
     Start,
     Stop,
 )
 from loadtest.errors import RunError, TargetError
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
-from loadtest.plan.target import MonitorAddress, Target, parse_monitor
+from loadtest.plan.target import MonitorAddress, Target
 from loadtest.processes.interrupts import Interrupts
 from loadtest.processes.launch import Broker, Fleet, Worker
-from loadtest.result.schema import Sample
+from loadtest.report.live import WorkerRow
+from loadtest.result.schema import Host, Sample
 from loadtest.run.meter import Meter
 from loadtest.run.observer import Observer, Pace, add_progress
-from loadtest.run.shares import share_broadcast, share_requests
-from loadtest.sampling.environment import describe_environment
+from loadtest.run.placement import Manned, place_here, place_on_hosts
+from loadtest.run.shares import share_broadcast, share_providers, share_requests
+from loadtest.sampling.monitor import HttpCounters
+from loadtest.sampling.usage import count_descriptors
 from subjectbus import BrokerConfig, LimitError, UsageError, limits, resolve_driver, settings
 
 _POLL_S = 0.02
 _SAMPLE_EVERY_S = 1.0
 _START_DELAY_NS = 200_000_000
+_SPREAD_START_DELAY_NS = 1_000_000_000  # more than any exchange with a host takes
 _SPARE_CONNECTIONS = 100
 _SLACK_S = 30.0
 _ACCOUNT_TIMEOUT_S = 5.0
@@ -60,8 +63,8 @@ _SAMPLED = (
 class View(Protocol):
     """Who is told how the run goes."""
 
-    def show(self, sample: Sample, progress: Progress) -> None:
-        """Called at each change of phase and once a second."""
+    def show(self, sample: Sample, progress: Progress, rows: Sequence[WorkerRow]) -> None:
+        """Called at each change of phase and once a second; a row for each process of the load."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,10 @@ class Options:
     """The target's process, when it is on this machine and may be looked at."""
     broker_cpus: frozenset[int] | None = None
     load_cpus: frozenset[int] | None = None
+    hosts: Sequence[Manned] = ()
+    """The machines to run on; without any, this one."""
+    command: Sequence[str] = ()
+    """The arguments that the run was started with, to be kept with its result."""
 
 
 def run_scenario(scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> Collected:
@@ -121,15 +128,23 @@ def _require_descriptors(who: str, connections: int, threads: int, remedy: str) 
 
 class _Run:
     def __init__(self, scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> None:
+        has_target = options.target is not None
+        if options.hosts:
+            scenario, placement = place_on_hosts(scenario, options.hosts, has_target=has_target)
+        else:
+            placement = place_here(scenario, options.broker_cpus, options.load_cpus, has_target=has_target)
+        self._placement = placement
         self._scenario = scenario
         self._options = options
         self._view = view
         self._interrupts = interrupts
         self._fleet = Fleet()
+        seen = placement.broker or placement.requestors[0]
         self._collected = Collected(
             scenario=scenario,
             target=options.target.url if options.target else None,
-            environment=describe_environment(),
+            environment=dict(seen.machine.environment),
+            command=list(options.command),
         )
         self._meter = Meter(options.server_pid)
         self._began_s = time.monotonic()
@@ -150,6 +165,7 @@ class _Run:
                 self._salvage("interrupted")
             finally:
                 self._observer.close()
+                self._collected.hosts = self._describe_hosts()
         return self._collected
 
     def _run_to_end(self) -> None:
@@ -167,32 +183,43 @@ class _Run:
 
     def _start_server(self) -> EngineConfig:
         """The server, and how to connect to it."""
-        target = self._options.target
+        target, scenario, seat = self._options.target, self._scenario, self._placement.broker
         if target is not None:
-            monitor = self._options.monitor
-            if monitor is None:
-                target.require_reachable()
-            # Where there is a monitor, the attempt would be one more connection that it counts.
-            elif not self._observer.begin(monitor):
-                raise TargetError(f"monitor {monitor.asked} tells no counters: {self._observer.failure}")
-            self._meter.look_idle()
+            self._look_at_target(target)
             path = target.path
-            if isinstance(self._scenario, FetchScenario) and path == "/":
-                path = self._scenario.path
+            if isinstance(scenario, FetchScenario) and path == "/":
+                path = scenario.path
             return self._engine(target.address, target.host, path)
-        connections = self._scenario.connections
+        if seat is None:
+            raise UsageError("no target, and nowhere to run a broker")
+        connections = scenario.connections
         room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
-        config = settings.merge(room, self._scenario.broker)
-        broker = self._fleet.broker = Broker(config, self._options.broker_cpus, connections)
+        config = settings.merge(room, scenario.broker)
+        broker = self._fleet.broker = Broker(
+            config, seat, connections, address=self._placement.broker_address
+        )
         broker.wait_ready()
-        self._meter.watch_server(broker.pid, broker.addresses.get("monitor"))
+        self._meter.watch_server(broker)
+        self._meter.watch_traffic(self._observer.read_traffic)
         self._meter.look_idle()
-        listener = self._listener_for(self._scenario.transport)
-        if not self._observer.begin(parse_monitor(f"http://{self._listener_for('monitor')}")):
+        listener = self._listener_for(scenario.transport)
+        url = f"http://{self._listener_for('monitor')}"
+        if not self._observer.begin(broker.machine.open_counters(url), url):
             broker.require_alive()
             raise RunError(f"broker's counters at /varz: {self._observer.failure}")
-        path = self._scenario.path if isinstance(self._scenario, FetchScenario) else "/"
+        path = scenario.path if isinstance(scenario, FetchScenario) else "/"
         return self._engine(listener, listener, path)
+
+    def _look_at_target(self, target: Target) -> None:
+        monitor = self._options.monitor
+        if monitor is not None:
+            # The attempt to connect would be one more connection that it counts.
+            if not self._observer.begin(HttpCounters(monitor), monitor.url):
+                raise TargetError(f"monitor {monitor.asked} tells no counters: {self._observer.failure}")
+            self._meter.watch_traffic(self._observer.read_traffic)
+        elif not self._placement.is_spread:
+            target.require_reachable()
+        self._meter.look_idle()
 
     def _engine(self, address: str, host: str, path: str) -> EngineConfig:
         scenario = self._scenario
@@ -214,31 +241,23 @@ class _Run:
         return broker.addresses[name]
 
     def _connect(self, engine: EngineConfig) -> None:
-        if isinstance(self._scenario, BroadcastScenario):
-            self._connect_broadcasters(self._scenario, engine)
-        else:
-            self._connect_requestors(self._scenario, engine)
-
-    def _connect_broadcasters(self, scenario: BroadcastScenario, engine: EngineConfig) -> None:
-        for index in range(scenario.processes):
-            share = share_broadcast(scenario, engine, index)
-            connections = share.users + share.publishers
-            configure, cpus = Configure(broadcaster=share), self._options.load_cpus
-            worker = Worker(f"broadcaster {index + 1}", configure, cpus, connections)
-            self._fleet.requestors.append(worker)
-        self._open(self._watch_load(), scenario.connections)
-
-    def _connect_requestors(self, scenario: Scenario | FetchScenario, engine: EngineConfig) -> None:
         """Providers first: a user's first request must find them subscribed."""
+        scenario = self._scenario
         if isinstance(scenario, Scenario):
             self._connect_providers(scenario, engine)
-        for index in range(scenario.requestors):
-            share = share_requests(scenario, engine, index)
-            worker = Worker(
-                f"requestor {index + 1}", Configure(requestor=share), self._options.load_cpus, share.users
-            )
+        for index, seat in enumerate(self._placement.requestors):
+            if isinstance(scenario, BroadcastScenario):
+                cast = seat.settle(share_broadcast(scenario, engine, index))
+                connections, configure = cast.users + cast.publishers, Configure(broadcaster=cast)
+            else:
+                share = seat.settle(share_requests(scenario, engine, index))
+                connections, configure = share.users, Configure(requestor=share)
+            role = "broadcaster" if isinstance(scenario, BroadcastScenario) else "requestor"
+            worker = Worker(f"{role} {index + 1}", configure, seat, connections)
             self._fleet.requestors.append(worker)
-        self._open(self._watch_load(), scenario.users)
+        self._meter.watch_load(self._fleet.workers, self._fleet.requestors)
+        expected = scenario.connections - (scenario.providers if isinstance(scenario, Scenario) else 0)
+        self._open(self._fleet.requestors, expected)
 
     def _connect_providers(self, scenario: Scenario, engine: EngineConfig) -> None:
         """The target's address is theirs, too: an http:// one is reached over WebSocket."""
@@ -247,22 +266,13 @@ class _Run:
         if self._fleet.broker is not None:
             listener = self._listener_for(engine.transport)
             engine = structs.replace(engine, address=listener, host=listener)
-        provider = ProviderConfig(
-            **structs.asdict(engine),
-            providers=scenario.providers,
-            first_provider=0,
-            reply_bytes=scenario.reply_bytes,
-            threads=scenario.provider_threads,
-        )
-        configure = Configure(provider=provider)
-        self._fleet.provider = Worker("provider", configure, self._options.load_cpus, scenario.providers)
-        self._open([self._fleet.provider], scenario.providers)
-
-    def _watch_load(self) -> list[Worker]:
-        """Those who send, now that all processes are there."""
-        requestors = self._fleet.requestors
-        self._meter.watch_load([w.pid for w in self._fleet.workers], [w.pid for w in requestors])
-        return requestors
+        seats = self._placement.providers
+        for index, seat in enumerate(seats):
+            share = seat.settle(share_providers(scenario, engine, index, len(seats)))
+            name = f"provider {index + 1}" if len(seats) > 1 else "provider"
+            worker = Worker(name, Configure(provider=share), seat, share.providers)
+            self._fleet.providers.append(worker)
+        self._open(self._fleet.providers, scenario.providers)
 
     def _open(self, workers: list[Worker], connections: int) -> None:
         for worker in workers:
@@ -280,8 +290,7 @@ class _Run:
         scenario = self._scenario
         if not isinstance(scenario, Scenario) or not scenario.sweep:
             return
-        for worker in self._fleet.requestors:
-            worker.send(Start())
+        self._start_together()
         self._until(
             lambda: all(worker.progress.phase == "swept" for worker in self._fleet.requestors),
             _longest_sweep_s(scenario),
@@ -290,31 +299,30 @@ class _Run:
 
     def _drive(self) -> None:
         scenario = self._scenario
-        if isinstance(scenario, BroadcastScenario):
-            self._start_together(self._fleet.requestors)
-        else:
-            for worker in self._fleet.requestors:
-                worker.send(Start())
+        self._start_together()
         longest_s = scenario.warmup_s + scenario.duration_s + scenario.timeout_s + _SLACK_S
         self._until(lambda: all(worker.finished for worker in self._fleet.requestors), longest_s, "the run")
         self._look_at_period(scenario.duration_s)
 
-    def _start_together(self, broadcasters: list[Worker]) -> None:
+    def _start_together(self) -> None:
         """At one time, which all others must have heard of before the first one publishes."""
-        publishing, *others = broadcasters
-        start = Start(time.monotonic_ns() + _START_DELAY_NS) if others else Start()
+        first, *others = self._fleet.requestors
+        delay_ns = _SPREAD_START_DELAY_NS if self._placement.is_spread else _START_DELAY_NS
+        start = Start(time.monotonic_ns() + delay_ns) if others else Start()
+        phase = first.progress.phase
         for worker in others:
             worker.send(start)
-        self._until(lambda: all(w.progress.phase != "connected" for w in others), _SLACK_S, "the start")
-        publishing.send(start)
+        if isinstance(self._scenario, BroadcastScenario):
+            self._until(lambda: all(w.progress.phase != phase for w in others), _SLACK_S, "the start")
+        first.send(start)
 
     def _account(self) -> None:
         """Both views once nothing is under way any more, then the results."""
         self._observer.note_drained(self._fleet.workers)
-        provider = self._fleet.provider
-        if provider is not None:
+        providers = self._fleet.providers
+        for provider in providers:
             provider.send(Stop())
-            self._until(lambda: provider.finished, _SLACK_S, "the provider")
+        self._until(lambda: all(provider.finished for provider in providers), _SLACK_S, "the provider")
         self._gather()
         broker = self._fleet.broker
         if broker is not None and self._observer.settled_counters(self._is_conserved) is None:
@@ -330,19 +338,44 @@ class _Run:
         collected, requestors = self._collected, self._fleet.requestors
         collected.requestors = [worker.requestor for worker in requestors if worker.requestor is not None]
         collected.broadcasters = [w.broadcaster for w in requestors if w.broadcaster is not None]
-        provider = self._fleet.provider.provider if self._fleet.provider else None
-        collected.providers = [provider] if provider is not None else []
+        collected.providers = [w.provider for w in self._fleet.providers if w.provider is not None]
         collected.last_progress = [worker.progress for worker in requestors if not worker.finished]
+        collected.missing = [
+            f"{worker.name} on host {worker.machine.name}: no result"
+            for worker in self._fleet.workers
+            if not worker.finished
+        ]
         connections = max((sample.connections for sample in collected.timeline), default=0)
         rate = measured_rate(collected.results)
         collected.server, collected.load = self._meter.summary(rate, connections)
+
+    def _describe_hosts(self) -> list[Host]:
+        """What the machines were seen to do."""
+        return [
+            Host(
+                name=machine.name,
+                address=machine.address,
+                roles=self._placement.roles(machine),
+                processes=[child.name for child in self._fleet.children if child.machine is machine],
+                clock_offset_s=machine.clock_offset_s,
+                clock_error_s=machine.clock_error_s,
+                lost=machine.lost,
+                environment=dict(machine.environment),
+                samples=[
+                    structs.replace(sample, t_s=round(sample.t_s - self._began_s, 3))
+                    for sample in machine.samples
+                    if sample.t_s >= self._began_s
+                ],
+            )
+            for machine in self._placement.machines
+        ]
 
     def _salvage(self, reason: str) -> None:
         """The run has failed: whoever still lives sends no more, drains and reports; providers last."""
         self._interrupts.hold()
         self._collected.error = reason
         self._stop(self._fleet.requestors)
-        self._stop([self._fleet.provider] if self._fleet.provider else [])
+        self._stop(self._fleet.providers)
         self._gather()
 
     def _stop(self, workers: list[Worker]) -> None:
@@ -370,6 +403,8 @@ class _Run:
 
     def _look(self) -> None:
         """Once a second, and at each change of phase: what everybody has done and used so far."""
+        for machine in self._placement.machines:
+            machine.sample()
         total, now = self._total(), time.monotonic()
         if total.phase == self._phase and now < self._next_sample_s:
             return
@@ -394,7 +429,7 @@ class _Run:
             **{name: getattr(total, name) for name in _SAMPLED},
         )
         self._collected.timeline.append(sample)
-        self._view.show(sample, total)
+        self._view.show(sample, total, [_row(worker) for worker in workers])
         if self._measuring_since_s is not None:
             self._look_at_period(now - self._measuring_since_s)
 
@@ -402,19 +437,19 @@ class _Run:
         """In a soak: whether another period of the measured phase is over, and what it leaves."""
         if self._watch is None:
             return
-        broker = self._fleet.broker
-        self._watch.look(
-            elapsed_s,
-            self._meter.last,
-            pid=broker.pid if broker else self._options.server_pid,
-            monitor=broker.addresses["monitor"] if broker else None,
-        )
+        self._watch.look(elapsed_s, self._meter.last, self._count_descriptors, self._observer.read_counters)
+
+    def _count_descriptors(self) -> int | None:
+        """Of the broker, or of the target's process."""
+        if (broker := self._fleet.broker) is not None:
+            return broker.process.count_descriptors()
+        pid = self._options.server_pid
+        return count_descriptors(pid) if pid is not None else None
 
     def _total(self) -> Progress:
         """All workers as one: counts added, in the phase of the requestor that is furthest behind."""
-        provider = self._fleet.provider
         parts = [worker.progress for worker in self._fleet.requestors]
-        opened = provider.progress.connections if provider else 0
+        opened = sum(worker.progress.connections for worker in self._fleet.providers)
         if not parts:
             return Progress(phase="connecting", connections=opened)
         received = sum(part.received for part in parts)
@@ -435,3 +470,9 @@ def _longest_sweep_s(scenario: Scenario) -> float:
     if scenario.outstanding:
         return math.ceil(scenario.users / scenario.outstanding + 1) * scenario.timeout_s + _SLACK_S
     return scenario.users / scenario.rate + scenario.timeout_s + _SLACK_S
+
+
+def _row(worker: Worker) -> WorkerRow:
+    """Whoever has gone keeps what it last said."""
+    has_gone = worker.machine.lost is not None or worker.process.poll() is not None
+    return WorkerRow(worker.name, worker.machine.name, worker.progress, is_lost=has_gone)

@@ -1,10 +1,12 @@
 """What server and load use, second by second and over the measured phase."""
 
+from collections.abc import Callable, Sequence
+
 import psutil
 
-from loadtest.errors import RunError
+from loadtest.processes.launch import Child, ask_usages
 from loadtest.result.schema import Load, Server
-from loadtest.sampling.usage import Processes, Traffic, Usage, fetch_traffic
+from loadtest.sampling.usage import Processes, Traffic, Usage
 from subjectbus import UsageError
 
 
@@ -17,36 +19,49 @@ class Meter:
             self._server = Processes([server_pid]) if server_pid is not None else None
         except psutil.NoSuchProcess as error:
             raise UsageError(f"--server-pid: no process {server_pid}") from error
-        self._load: Processes | None = None
-        self._requestors: Processes | None = None
+        self._broker: Child | None = None
+        self._load: Sequence[Child] = ()
+        self._requestors: Sequence[Child] = ()
         self._asked: list[Usage | None] = []
         self._idle: Usage | None = None
         self._last: tuple[Usage | None, Usage | None] = (None, None)
         self._window: list[tuple[Usage | None, Usage | None]] = []
         self._closed = False
         self._peak_rss = 0
-        self._monitor: str | None = None
+        self._read_traffic: Callable[[], Traffic | None] | None = None
         self._traffic: list[Traffic | None] = []
 
-    def watch_server(self, pid: int, monitor: str | None = None) -> None:
-        """The run's own broker and its monitor's address; RunError when it has ended already."""
-        self._server = _watch([pid])
-        self._monitor = monitor
+    def watch_server(self, broker: Child) -> None:
+        """The run's own broker."""
+        self._broker = broker
 
-    def watch_load(self, pids: list[int], requestors: list[int]) -> None:
-        """Requestors and providers, and the former again; RunError when one has ended already."""
-        self._load, self._requestors = _watch(pids), _watch(requestors)
+    def watch_traffic(self, read: Callable[[], Traffic | None]) -> None:
+        """Where the server tells its traffic."""
+        self._read_traffic = read
+
+    def watch_load(self, load: Sequence[Child], requestors: Sequence[Child]) -> None:
+        """Requestors and providers, and the former again."""
+        self._load, self._requestors = load, requestors
 
     def look_idle(self) -> None:
         """The server before its first connection."""
-        self._idle = self._server.usage() if self._server else None
+        self._idle = self._look()[0]
+
+    def _look(self) -> tuple[Usage | None, Usage | None]:
+        """What server and load have used so far."""
+        broker = [self._broker] if self._broker is not None else []
+        usages = ask_usages([*broker, *self._load])
+        load = _add(usages[len(broker) :], self._load)
+        if broker:
+            return usages[0], load
+        return self._server.usage() if self._server else None, load
 
     def look(self, *, measuring: bool) -> tuple[float | None, int | None, float | None]:
         """Server's CPU percent since the last look, its resident bytes, the load's CPU percent.
 
         The window of the measured phase opens at the first look of it and closes at the first look after it.
         """
-        now = (self._server.usage() if self._server else None, self._load.usage() if self._load else None)
+        now = self._look()
         if measuring and not self._window:
             self._window = [now, now]
             self._look_at_edge()
@@ -66,9 +81,9 @@ class Meter:
 
     def _look_at_edge(self) -> None:
         """What only matters at both ends of the measured phase."""
-        self._asked.append(self._requestors.usage() if self._requestors else None)
-        if self._monitor is not None:
-            self._traffic.append(fetch_traffic(self._monitor))
+        self._asked.append(_add(ask_usages(self._requestors), self._requestors))
+        if self._read_traffic is not None:
+            self._traffic.append(self._read_traffic())
 
     def _net_bps(self) -> tuple[float | None, float | None]:
         """Bits per second in and out over the window; None where they were not seen at both ends."""
@@ -115,8 +130,15 @@ class Meter:
         return server, load
 
 
-def _watch(pids: list[int]) -> Processes:
-    try:
-        return Processes(pids)
-    except psutil.NoSuchProcess as error:
-        raise RunError(f"process {error.pid} has ended") from error
+def _add(usages: Sequence[Usage | None], children: Sequence[Child]) -> Usage | None:
+    """What all of them have used, on as many cores as their machines have; None when one is not known."""
+    known = [usage for usage in usages if usage is not None]
+    if not known or len(known) < len(usages):
+        return None
+    cores = {id(child.machine): usage.cores for child, usage in zip(children, known, strict=True)}
+    return Usage(
+        at_s=sum(usage.at_s for usage in known) / len(known),
+        cpu_s=sum(usage.cpu_s for usage in known),
+        rss_bytes=sum(usage.rss_bytes for usage in known),
+        cores=sum(cores.values()),
+    )

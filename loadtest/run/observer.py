@@ -13,10 +13,10 @@ from msgspec import structs
 from loadtest.collect.agreement import compare_connections, compare_messages
 from loadtest.collect.collected import Collected, Moment, Observed
 from loadtest.engine.messages import Progress, Reported
-from loadtest.plan.target import MonitorAddress
 from loadtest.processes.launch import Worker
 from loadtest.result.broker_view import Agreement
-from loadtest.sampling.monitor import Monitor, Reading
+from loadtest.sampling.monitor import Counters, Monitor, Reading
+from loadtest.sampling.usage import Traffic, traffic_of
 
 _POLL_S = 0.05
 _OWN_TIMEOUT_S = 5.0
@@ -51,22 +51,23 @@ class Pace:
     """How many messages a second the processes publish and receive, each by the times of its reports."""
 
     def __init__(self) -> None:
-        self._before: dict[int, Reported] = {}
+        self._before: dict[str, Reported] = {}
 
     def look(self, workers: Sequence[Worker]) -> tuple[float | None, float | None]:
         """Of all together since the last look that had rates; None without a new report of each."""
-        reports = {worker.pid: worker.report for worker in workers}
-        known = {pid: report for pid, report in reports.items() if pid in self._before}
-        self._before.update({pid: report for pid, report in reports.items() if pid not in known})
-        elapsed = {pid: report.at_s - self._before[pid].at_s for pid, report in known.items()}
+        reports = {worker.name: worker.report for worker in workers}
+        known = {name: report for name, report in reports.items() if name in self._before}
+        self._before.update({name: report for name, report in reports.items() if name not in known})
+        elapsed = {name: report.at_s - self._before[name].at_s for name, report in known.items()}
         if not known or min(elapsed.values()) < _SHORTEST_S:
             return None, None
         published, delivered = (
             sum(
-                (getattr(report.progress, name) - getattr(self._before[pid].progress, name)) / elapsed[pid]
-                for pid, report in known.items()
+                (getattr(report.progress, count) - getattr(self._before[name].progress, count))
+                / elapsed[name]
+                for name, report in known.items()
             )
-            for name in ("published", "delivered")
+            for count in ("published", "delivered")
         )
         self._before.update(known)
         return published, delivered
@@ -83,17 +84,27 @@ class Observer:
         self._monitor: Monitor | None = None
         self._is_own = collected.target is None
 
-    def begin(self, address: MonitorAddress) -> bool:
-        """Begins to read; whether the monitor answers, of which a target's is asked once."""
-        self._monitor = Monitor(address, self._load_cpus)
+    def begin(self, counters: Counters, url: str) -> bool:
+        """Begins to read `url`; whether the monitor answers, of which a target's is asked once."""
+        self._monitor = Monitor(counters, self._load_cpus)
         self._monitor.start()
-        self._collected.observed = Observed(monitor=address.url, began_s=self._began_s)
+        self._collected.observed = Observed(monitor=url, began_s=self._began_s)
         if self._is_own:
             reading = next(self._readings(_OWN_TIMEOUT_S), None)
         else:
             reading = self._monitor.fresh(_FIRST_TIMEOUT_S)
         self._collected.observed.before = reading.counters if reading else None
         return reading is not None
+
+    def read_counters(self) -> Mapping[str, Any] | None:
+        """The server's counters now; None where it does not tell."""
+        reading = self._monitor.fresh() if self._monitor else None
+        return reading.counters if reading else None
+
+    def read_traffic(self) -> Traffic | None:
+        """What the server has received and sent by now; None where it does not tell."""
+        reading = self._monitor.fresh() if self._monitor else None
+        return traffic_of(reading.counters, reading.at_s) if reading else None
 
     @property
     def failure(self) -> str:

@@ -2,7 +2,13 @@
 
 from msgspec import structs
 
-from loadtest.engine.messages import BroadcasterConfig, EngineConfig, RequestorConfig, UsersConfig
+from loadtest.engine.messages import (
+    BroadcasterConfig,
+    EngineConfig,
+    ProviderConfig,
+    RequestorConfig,
+    UsersConfig,
+)
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
 
 _LEAST_BYTES = 16  # of a request, where none has any
@@ -48,6 +54,18 @@ def share_requests(scenario: Scenario | FetchScenario, engine: EngineConfig, ind
         seed=(scenario.seed + index) % 2**64,
         churn_rate=asks.churn_rate * share.users / asks.users if asks else 0.0,
         phase=index / scenario.requestors,
+    )
+
+
+def share_providers(scenario: Scenario, engine: EngineConfig, index: int, processes: int) -> ProviderConfig:
+    """The providers of process `index` of `processes`."""
+    first, providers = _part(scenario.providers, index, processes)
+    return ProviderConfig(
+        **structs.asdict(engine),
+        providers=providers,
+        first_provider=first,
+        reply_bytes=scenario.reply_bytes,
+        threads=scenario.provider_threads,
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from loadtest.plan.target import MonitorAddress
 
@@ -33,12 +33,24 @@ class Reading:
     counters: Mapping[str, Any]
 
 
+class Counters(Protocol):
+    """Where counters are read."""
+
+    def fetch(self, deadline_s: float) -> dict[str, Any]:
+        """The counters; OSError, HTTPException or ValueError when they cannot be had by then."""
+
+    def interrupt(self) -> None:
+        """Ends a fetch that another thread is in."""
+
+    def close(self) -> None:
+        """Holds no connection any more."""
+
+
 class Monitor:
     """See the module."""
 
-    def __init__(self, address: MonitorAddress, load_cpus: frozenset[int] | None = None) -> None:
+    def __init__(self, counters: Counters, load_cpus: frozenset[int] | None = None) -> None:
         """`load_cpus` are the load's processors, which the readings keep away from if there are others."""
-        self.address = address
         self.readings: list[Reading] = []
         """One a second, oldest first; the monitor's thread adds to them."""
         self.failures = 0
@@ -47,7 +59,7 @@ class Monitor:
         self.slowest_s = 0.0
         """How long the slowest answer took."""
         self._load_cpus = load_cpus or frozenset()
-        self._connection = _Connection(address)
+        self._counters = counters
         self._changed = threading.Condition()
         self._ended = False
         self._asked = 0
@@ -74,7 +86,7 @@ class Monitor:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        self._connection.interrupt()
+        self._counters.interrupt()
         if self._thread.is_alive():
             self._thread.join(_JOIN_S)
 
@@ -96,7 +108,7 @@ class Monitor:
             with self._changed:
                 self._fresh, self._tried = reading, asked
                 self._changed.notify_all()
-        self._connection.close()
+        self._counters.close()
 
     def _note(self, reading: Reading | None) -> None:
         if reading is not None:
@@ -109,10 +121,10 @@ class Monitor:
 
     def _read(self, began_s: float) -> Reading | None:
         try:
-            counters = self._connection.fetch(began_s + _TIMEOUT_S)
+            counters = self._counters.fetch(began_s + _TIMEOUT_S)
         except (OSError, HTTPException, ValueError) as error:
             if not self._ended:
-                self.first_failure = self.first_failure or _describe(error)
+                self.first_failure = self.first_failure or describe_failure(error)
             return None
         at_s = time.monotonic()
         self.slowest_s = max(self.slowest_s, at_s - began_s)
@@ -126,8 +138,8 @@ class Monitor:
                 os.sched_setaffinity(0, others)
 
 
-class _Connection:
-    """One that is kept, and established again when the server has closed it."""
+class HttpCounters:
+    """Counters over a connection that is kept, and established again when the server has closed it."""
 
     def __init__(self, address: MonitorAddress) -> None:
         self._address = address
@@ -137,7 +149,7 @@ class _Connection:
         ).encode()
 
     def fetch(self, deadline_s: float) -> dict[str, Any]:
-        """The counters; OSError, HTTPException or ValueError when they cannot be had by then."""
+        """See Counters."""
         is_kept = self._socket is not None
         try:
             return self._exchange(deadline_s)
@@ -175,7 +187,7 @@ class _Connection:
         return counters
 
     def interrupt(self) -> None:
-        """Ends a fetch that another thread is in."""
+        """See Counters."""
         if (open_socket := self._socket) is not None:
             with suppress(OSError):
                 open_socket.shutdown(socket.SHUT_RDWR)
@@ -215,8 +227,8 @@ def _left_s(deadline_s: float) -> float:
     return left_s
 
 
-def _describe(error: Exception) -> str:
-    """One line."""
+def describe_failure(error: Exception) -> str:
+    """Why counters could not be had, in one line."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "an answer that is no JSON"
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,23 +1,18 @@
 """What processes use: processor time and memory, and a broker's own counters."""
 
-import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nlargest
 from pathlib import Path
 from typing import Any
-from urllib.request import ProxyHandler, build_opener
 
 import psutil
 
-_TIMEOUT_S = 2.0
 _HIGHEST_TRIED = 16
 _CORES = os.cpu_count() or 1
-# The monitor is on this machine: a proxy of the environment has no say in it.
-_OPENER = build_opener(ProxyHandler({}))
 
 
 @dataclass(frozen=True)
@@ -27,11 +22,13 @@ class Usage:
     at_s: float
     cpu_s: float
     rss_bytes: int
+    cores: int = _CORES
+    """Hardware threads of the machine, or of all machines."""
 
     def cpu_percent_since(self, earlier: "Usage") -> float:
-        """Busy share of the whole machine between two looks, percent."""
+        """Busy share of the whole machine, or of all machines, between two looks, percent."""
         elapsed = self.at_s - earlier.at_s
-        return 100.0 * (self.cpu_s - earlier.cpu_s) / (elapsed * _CORES) if elapsed > 0 else 0.0
+        return 100.0 * (self.cpu_s - earlier.cpu_s) / (elapsed * self.cores) if elapsed > 0 else 0.0
 
     def cpu_us_per(self, events_per_s: float, earlier: "Usage") -> float | None:
         """Processor microseconds per event at a steady rate; None without events."""
@@ -55,6 +52,14 @@ class Traffic:
         if elapsed <= 0:
             return None
         return 8 * (self.received - earlier.received) / elapsed, 8 * (self.sent - earlier.sent) / elapsed
+
+
+def traffic_of(counters: Mapping[str, Any], at_s: float) -> Traffic | None:
+    """What a broker's counters tell of its traffic; None where they do not."""
+    try:
+        return Traffic(at_s, int(counters["wire_bytes_in"]), int(counters["wire_bytes_out"]))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 class Processes:
@@ -123,19 +128,3 @@ def _read_table(folder: Path) -> _Table | None:
         with suppress(FileNotFoundError, ProcessLookupError):
             return _Table(folder, len(names), highest, str((folder / highest).readlink()))
     return None
-
-
-def fetch_traffic(monitor: str) -> Traffic | None:
-    """A broker's traffic so far; None when it does not tell."""
-    try:
-        counters = fetch_counters(monitor)
-        return Traffic(time.monotonic(), int(counters["wire_bytes_in"]), int(counters["wire_bytes_out"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def fetch_counters(monitor: str) -> dict[str, Any]:
-    """A broker's /varz; OSError or ValueError when it cannot be had."""
-    with _OPENER.open(f"http://{monitor}/varz", timeout=_TIMEOUT_S) as response:
-        counters = json.load(response)
-    return dict(counters)

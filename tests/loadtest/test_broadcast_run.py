@@ -122,7 +122,7 @@ class Meddler:
         self.done_at: int | None = None
         self.worker: psutil.Process | None = None
 
-    def show(self, sample, progress) -> None:
+    def show(self, sample, progress, rows) -> None:
         if progress.phase == "measuring" and self.done_at is None:
             workers = [p for p in psutil.Process().children() if "loadtest.engine.worker" in p.cmdline()]
             self.worker = max(workers, key=lambda process: process.pid)
@@ -137,8 +137,8 @@ class Stopper(Meddler):
         super().__init__(signal.SIGSTOP)
         self.messages = messages
 
-    def show(self, sample, progress) -> None:
-        super().show(sample, progress)
+    def show(self, sample, progress, rows) -> None:
+        super().show(sample, progress, rows)
         if self.worker is not None and sample.sent >= self.done_at + self.messages:
             self.worker.send_signal(signal.SIGCONT)
             self.worker = None

@@ -10,7 +10,7 @@ import pytest
 from loadtest.errors import TargetError
 from loadtest.plan.target import parse_monitor
 from loadtest.sampling import monitor
-from loadtest.sampling.monitor import Monitor
+from loadtest.sampling.monitor import HttpCounters, Monitor
 from tests.loadtest.monitors import FakeMonitor, answer, hanging, read_request, saying, telling, trickling
 from tests.servers import wait_until
 
@@ -21,7 +21,7 @@ def watch():
     started = []
 
     def start(address, load_cpus=None):
-        started.append(Monitor(address, load_cpus))
+        started.append(Monitor(HttpCounters(address), load_cpus))
         started[-1].start()
         return started[-1]
 

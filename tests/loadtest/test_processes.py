@@ -15,11 +15,16 @@ from msgspec import structs
 
 from loadtest.engine.messages import Configure, Connect, ProviderConfig, Stop
 from loadtest.errors import RunError
+from loadtest.plan.target import parse_monitor
 from loadtest.processes.child import PYTHON, command_line, parse_cpus
-from loadtest.processes.launch import Broker, Child, Fleet, Worker
+from loadtest.processes.launch import Broker, Child, Fleet, Seat, Worker
+from loadtest.processes.local import LocalMachine
 from loadtest.run.meter import Meter
-from loadtest.sampling.usage import Processes, Traffic, Usage, fetch_counters, fetch_traffic
+from loadtest.sampling.monitor import HttpCounters
+from loadtest.sampling.usage import Processes, Traffic, Usage, traffic_of
 from subjectbus import BrokerConfig, UsageError
+
+HERE = Seat(machine=LocalMachine())
 
 
 def wait_for(condition, timeout_s=15.0):
@@ -128,26 +133,31 @@ def fleet():
 
 @pytest.fixture
 def broker(fleet):
-    fleet.broker = Broker(BrokerConfig(shards=1), None)
+    fleet.broker = Broker(BrokerConfig(shards=1), HERE)
     fleet.broker.wait_ready()
     return fleet.broker
 
 
+def fetch(broker):
+    return HttpCounters(parse_monitor(broker.addresses["monitor"])).fetch(time.monotonic() + 10)
+
+
 def test_a_broker_has_ports_counters_and_a_clean_end(fleet, broker):
     assert set(broker.addresses) == {"tcp", "http", "monitor"}
-    assert "conservation" in fetch_counters(broker.addresses["monitor"])
+    assert "conservation" in fetch(broker)
     fleet.end()
     assert not psutil.pid_exists(broker.pid)
 
 
 def test_a_broker_configuration_at_fault_is_a_usage_error(fleet):
-    fleet.broker = Broker(BrokerConfig(tcp="nowhere"), None)
+    fleet.broker = Broker(BrokerConfig(tcp="nowhere"), HERE)
     with pytest.raises(UsageError, match="tcp"):
         fleet.broker.wait_ready()
 
 
 def test_a_provider_connects_and_reports_its_counts(fleet, broker):
-    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"]), None)
+    worker = Worker("provider", provider(broker.addresses["tcp"]), HERE)
+    fleet.providers.append(worker)
     worker.send(Connect())
     wait_for(lambda: worker.progress.phase == "connected")
     fleet.require_alive()
@@ -161,7 +171,8 @@ def test_a_provider_connects_and_reports_its_counts(fleet, broker):
 
 
 def test_a_worker_that_dies_is_named_with_its_status(fleet, broker):
-    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"]), None)
+    worker = Worker("provider", provider(broker.addresses["tcp"]), HERE)
+    fleet.providers.append(worker)
     worker.send(Connect())
     wait_for(lambda: worker.progress.phase == "connected")
     os.kill(worker.pid, signal.SIGKILL)
@@ -171,7 +182,8 @@ def test_a_worker_that_dies_is_named_with_its_status(fleet, broker):
 
 
 def test_a_worker_configuration_at_fault_is_a_usage_error(fleet, broker):
-    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"], providers=0), None)
+    worker = Worker("provider", provider(broker.addresses["tcp"], providers=0), HERE)
+    fleet.providers.append(worker)
 
     def refused():
         try:
@@ -187,15 +199,17 @@ class Stubborn(Child):
     """A process that ignores being told to end, once it has said so."""
 
     def __init__(self, connections: int) -> None:
-        code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
         self.ready = threading.Event()
-        super().__init__("stubborn", [sys.executable, "-c", code], None, connections)
+        super().__init__("stubborn", ["stubborn"], HERE, connections)
 
     def _handle_line(self, line):
         self.ready.set()
 
 
-def test_the_more_connections_the_longer_a_process_may_take_to_end():
+def test_the_more_connections_the_longer_a_process_may_take_to_end(tmp_path, monkeypatch):
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    (tmp_path / "stubborn.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     few, many = Stubborn(0), Stubborn(1_000_000)
     try:
         assert few.end_timeout_s == 10.0
@@ -210,8 +224,8 @@ def test_the_more_connections_the_longer_a_process_may_take_to_end():
 
 def test_leaving_the_fleet_ends_everything(broker):
     with Fleet() as other:
-        other.provider = Worker("provider", provider(broker.addresses["tcp"]), None)
-        pid = other.provider.pid
+        other.providers.append(Worker("provider", provider(broker.addresses["tcp"]), HERE))
+        pid = other.providers[0].pid
     assert not psutil.pid_exists(pid)
 
 
@@ -231,17 +245,16 @@ def test_traffic_between_two_looks():
 
 
 def test_a_brokers_traffic_is_what_it_counts(broker, fleet):
-    monitor = broker.addresses["monitor"]
-    before = fetch_traffic(monitor)
-    fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"]), None)
+    before = traffic_of(fetch(broker), 1.0)
+    worker = Worker("provider", provider(broker.addresses["tcp"]), HERE)
+    fleet.providers.append(worker)
     worker.send(Connect())
     wait_for(lambda: worker.progress.phase == "connected")
-    after = fetch_traffic(monitor)
+    after = traffic_of(fetch(broker), 2.0)
     # Each connection sends at least CONNECT, SUB and PING, and is sent INFO and PONG.
     assert after.received - before.received > 4 * 100
     assert after.sent - before.sent > 4 * 100
-    fleet.end()
-    assert fetch_traffic(monitor) is None
+    assert traffic_of({"wire_bytes_in": 1}, 1.0) is None
 
 
 def test_processes_are_summed_and_a_gone_one_is_not_visible():
@@ -255,21 +268,25 @@ def test_processes_are_summed_and_a_gone_one_is_not_visible():
         Meter(2**22 + 1)
 
 
+class Scripted:
+    """A child whose process uses what it is told to."""
+
+    machine = HERE.machine
+
+    def __init__(self, usages):
+        usages = iter(usages)
+        self.process = self
+        self.ask_usage = lambda: lambda: next(usages)
+
+
 def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     meter = Meter(None)
-
-    class Scripted:
-        def __init__(self, usages):
-            self.usages = iter(usages)
-
-        def usage(self):
-            return next(self.usages)
-
-    meter._server = Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
-                              Usage(4, 12, 7000), Usage(5, 99, 9000)])  # fmt: skip
-    meter._load = Scripted([Usage(at, at, 1) for at in range(5)])
+    meter.watch_server(Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
+                                 Usage(4, 12, 7000), Usage(5, 99, 9000)]))  # fmt: skip
     # Who only matters at both ends is looked at there alone.
-    meter._requestors = Scripted([Usage(1, 1, 0), Usage(3, 4, 0)])
+    meter.watch_load(
+        [Scripted(Usage(at, at, 1) for at in range(6))], [Scripted([Usage(1, 1, 0), Usage(3, 4, 0)])]
+    )
     meter.look_idle()
     for measuring in (False, True, True, False, False):
         meter.look(measuring=measuring)
@@ -285,11 +302,11 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     assert load.cpu_percent == pytest.approx(100 / os.cpu_count())
 
 
-def test_traffic_is_that_of_the_measured_phase_or_unknown(monkeypatch):
+def test_traffic_is_that_of_the_measured_phase_or_unknown():
     def net(looks):
         meter, told = Meter(None), iter(looks)
-        meter.watch_server(os.getpid(), "monitor")
-        monkeypatch.setattr("loadtest.run.meter.fetch_traffic", lambda _: next(told))
+        meter.watch_server(Scripted(Usage(at, at, 1) for at in range(5)))
+        meter.watch_traffic(lambda: next(told))
         for measuring in (False, True, True, False, False):
             meter.look(measuring=measuring)
         server, _ = meter.summary(rate=1.0, connections=1)

@@ -402,7 +402,7 @@ def test_a_reader_that_has_gone_makes_it_silent_and_nothing_else(error, terminal
     console = Console(samples.scenario(), quiet=False, screen=screen)
     with console:
         for phase in ("connecting", "warmup", "measuring", "done"):
-            console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0))
+            console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0), [])
     console.announce("writing results")
     console.conclude(samples.result(20), "results/sample")
     assert screen.quiet
@@ -417,7 +417,7 @@ def told(result=None, *, quiet: bool = False, terminal: bool = False) -> str:
     console = Console(samples.scenario(), quiet=quiet, screen=screen)
     with console:
         for phase in PHASES:
-            console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0))
+            console.show(structs.replace(SAMPLE, phase=phase), Progress(phase=phase, elapsed_s=1.0), [])
     console.conclude(result or samples.result(), "results/sample")
     return file.getvalue()
 
@@ -443,7 +443,7 @@ def test_the_connect_phase_says_how_many_how_fast_and_how_long_still():
     with console:
         for t_s, connections in ((1.0, 16), (2.0, 16), (3.0, 20_016), (13.0, 220_016), (23.0, 1_000_016)):
             sample = structs.replace(SAMPLE, t_s=t_s, phase="connecting", sent=0, connections=connections)
-            console.show(sample, Progress(phase="connecting"))
+            console.show(sample, Progress(phase="connecting"), [])
     first, second, third, fourth, last = (
         line.split("connecting")[1].split("  broker")[0].strip() for line in file.getvalue().splitlines()
     )

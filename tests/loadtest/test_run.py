@@ -17,7 +17,8 @@ from hdrh.log import HistogramLogReader
 from loadtest import Scenario, read_result
 from loadtest.processes.child import PYTHON
 from loadtest.processes.interrupts import Interrupts
-from loadtest.processes.launch import Broker, Fleet
+from loadtest.processes.launch import Broker, Fleet, Seat
+from loadtest.processes.local import LocalMachine
 from loadtest.run.execution import require_limits
 from subjectbus import BrokerConfig, LimitError, limits
 
@@ -151,7 +152,7 @@ def test_a_sweep_shows_that_every_connection_works(tmp_path, load):
 @pytest.mark.parametrize("scheme", ["nats", "ws"])
 def test_a_run_against_a_target_with_its_process_sampled(tmp_path, scheme):
     with Fleet() as fleet:
-        broker = fleet.broker = Broker(BrokerConfig(), None)
+        broker = fleet.broker = Broker(BrokerConfig(), Seat(machine=LocalMachine()))
         broker.wait_ready()
         address = broker.addresses["tcp" if scheme == "nats" else "http"]
         ended = run(

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -14,11 +15,13 @@ from loadtest.collect.build import build_result
 from loadtest.collect.soak import Look, Watch, build_soak
 from loadtest.engine.messages import Connect, EngineInterval
 from loadtest.plan.scenario import GrowthLimits, SoakPlan
+from loadtest.plan.target import parse_monitor
 from loadtest.processes.launch import Broker, Fleet, Worker
+from loadtest.sampling.monitor import HttpCounters
 from loadtest.sampling.usage import Usage, count_descriptors
 from subjectbus import BrokerConfig
 from tests.loadtest import samples
-from tests.loadtest.test_processes import provider, wait_for
+from tests.loadtest.test_processes import HERE, provider, wait_for
 from tests.loadtest.test_run import run
 
 PLAN = SoakPlan(period_s=60.0)
@@ -133,16 +136,15 @@ def test_a_look_is_taken_once_at_the_end_of_each_period():
     looks: list[Look] = []
     watch = Watch(PLAN, 200.0, looks)
     for elapsed_s in (0.2, 1.2, 59.9, 60.1, 61.0, 119.0, 185.0, 199.0, 400.0):
-        watch.look(elapsed_s, (None, None), None, None)
+        watch.look(elapsed_s, (None, None), lambda: 1, dict)
     # The second was missed; after the third whole period nothing more is measured.
     assert [look.period for look in looks] == [0, 1, 3]
 
 
-def test_a_broker_that_does_not_answer_has_no_connections_to_tell():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
+@pytest.mark.parametrize("counters", [None, {}, {"connections": "many"}])
+def test_a_broker_that_does_not_tell_has_no_connections(counters):
     looks: list[Look] = []
-    Watch(PLAN, 60.0, looks).look(0.0, (None, None), 2**22 + 1, address)
+    Watch(PLAN, 60.0, looks).look(0.0, (None, None), lambda: None, lambda: counters)
     assert (looks[0].connections, looks[0].descriptors) == (None, None)
 
 
@@ -189,13 +191,17 @@ def test_descriptors_of_threads_with_tables_of_their_own_are_all_seen():
 
 def test_the_brokers_own_count_of_connections_is_asked():
     with Fleet() as fleet:
-        broker = fleet.broker = Broker(BrokerConfig(shards=2), None)
+        broker = fleet.broker = Broker(BrokerConfig(shards=2), HERE)
         broker.wait_ready()
-        fleet.provider = worker = Worker("provider", provider(broker.addresses["tcp"], providers=20), None)
+        worker = Worker("provider", provider(broker.addresses["tcp"], providers=20), HERE)
+        fleet.providers.append(worker)
         worker.send(Connect())
         wait_for(lambda: worker.progress.phase == "connected")
         looks: list[Look] = []
-        Watch(PLAN, 60.0, looks).look(0.0, (None, None), broker.pid, broker.addresses["monitor"])
+        counters = HttpCounters(parse_monitor(broker.addresses["monitor"]))
+        Watch(PLAN, 60.0, looks).look(
+            0.0, (None, None), broker.process.count_descriptors, lambda: counters.fetch(time.monotonic() + 10)
+        )
     assert looks[0].connections == 20
     assert looks[0].descriptors > 0
 

@@ -1,0 +1,74 @@
+"""What a whole machine does, second by second."""
+
+import time
+from pathlib import Path
+
+import psutil
+
+from loadtest.result.schema import HostSample
+
+_EVERY_S = 1.0
+_SNMP = Path("/proc/net/snmp")
+
+
+class HostSampler:
+    """Takes a sample each second, of everything since the one before."""
+
+    def __init__(self) -> None:
+        self._last = _Look()
+        self._next_s = self._last.at_s + _EVERY_S
+
+    @property
+    def due_s(self) -> float:
+        """When the next one is due, by the monotonic clock."""
+        return self._next_s
+
+    def sample(self) -> HostSample | None:
+        """What has been done since the last sample; None while no second is over."""
+        if time.monotonic() < self._next_s:
+            return None
+        now, before = _Look(), self._last
+        self._last = now
+        # One that came late does not make the next ones early.
+        self._next_s = max(self._next_s + _EVERY_S, now.at_s + _EVERY_S / 2)
+        elapsed = now.at_s - before.at_s
+        retransmits = None
+        if now.retransmits is not None and before.retransmits is not None:
+            retransmits = (now.retransmits - before.retransmits) / elapsed
+        total = now.cpu_total_s - before.cpu_total_s
+        return HostSample(
+            t_s=now.at_s,
+            cpu_percent=100.0 * (now.cpu_busy_s - before.cpu_busy_s) / total if total > 0 else 0.0,
+            memory_used_bytes=now.memory_used_bytes,
+            net_in_bps=8 * (now.received - before.received) / elapsed,
+            net_out_bps=8 * (now.sent - before.sent) / elapsed,
+            context_switches_per_s=(now.context_switches - before.context_switches) / elapsed,
+            retransmits_per_s=retransmits,
+        )
+
+
+class _Look:
+    """The kernel's counters at one time."""
+
+    def __init__(self) -> None:
+        self.at_s = time.monotonic()
+        times = psutil.cpu_times()
+        # Guests are part of user and nice already.
+        self.cpu_total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
+        self.cpu_busy_s = self.cpu_total_s - times.idle - getattr(times, "iowait", 0.0)
+        memory = psutil.virtual_memory()
+        self.memory_used_bytes = int(memory.total - memory.available)
+        network = psutil.net_io_counters()
+        self.received, self.sent = network.bytes_recv, network.bytes_sent
+        self.context_switches = psutil.cpu_stats().ctx_switches
+        self.retransmits = _retransmitted()
+
+
+def _retransmitted() -> int | None:
+    """TCP segments sent again since the machine started (RFC 4022, tcpRetransSegs)."""
+    try:
+        lines = [line.split() for line in _SNMP.read_text(encoding="ascii").splitlines()]
+        names, values = (line for line in lines if line[:1] == ["Tcp:"])
+        return int(values[names.index("RetransSegs")])
+    except (OSError, ValueError):
+        return None
