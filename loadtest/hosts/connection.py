@@ -1,0 +1,281 @@
+"""A connection to one host: commands, files and the channel of a long-lived process, over SSH.
+
+On Fabric and Paramiko, with what they leave open decided: host keys are verified, nothing is ever asked for,
+no call outlasts its timeout or a lost link, and every failure is a `HostError` of one line.
+"""
+
+import contextlib
+import io
+import logging
+import math
+import shlex
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import fabric
+import paramiko
+from invoke.exceptions import CommandTimedOut, ThreadException
+from msgspec import Struct
+from paramiko.ssh_exception import (
+    AuthenticationException,
+    BadHostKeyException,
+    NoValidConnectionsError,
+    PasswordRequiredException,
+    SSHException,
+)
+
+from loadtest.errors import HostError
+from loadtest.plan.inventory import HostPlan
+
+OPEN_TIMEOUT_S = 10.0
+KEEPALIVE_S = 1
+"""Something is sent at least this often, so that a lost link shows."""
+LOST_AFTER_S = 5.0
+"""A connection of which nothing is acknowledged for so long is given up (RFC 5482)."""
+_LOST = "connection lost"
+_KNOWN_HOSTS = Path("~/.ssh/known_hosts")
+_SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+
+# Paramiko logs what it raises as well, which without a handler would be printed.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class Completed(Struct, frozen=True):
+    """A command that has ended."""
+
+    status: int
+    """Its exit status."""
+    stdout: str
+    stderr: str
+
+    @property
+    def last_line(self) -> str:
+        """The last line that it said, on standard error if there."""
+        lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        return lines[-1].strip() if lines else f"exit status {self.status}"
+
+
+class _UnknownHostKeyError(SSHException):  # type: ignore[misc]  # Paramiko has no types
+    def __init__(self, key: paramiko.PKey) -> None:
+        super().__init__("unknown host key")
+        self.key = key
+
+
+class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # Paramiko has no types
+    def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> NoReturn:  # noqa: ANN401, ARG002
+        raise _UnknownHostKeyError(key)
+
+
+class Connection:
+    """To one host; used by one thread at a time, but for channels that were started."""
+
+    def __init__(self, host: HostPlan) -> None:
+        self.host = host
+        self._fabric: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self, timeout_s: float = OPEN_TIMEOUT_S) -> None:
+        """Connects and logs in; `timeout_s` bounds each of the two.
+
+        Raises:
+            HostError: It cannot be reached, is not who it should be, or lets us not in.
+        """
+        self.close()
+        with self._connecting(timeout_s):
+            self._fabric = self._prepare(timeout_s)
+            try:
+                self._fabric.open()
+            except BaseException:
+                self.close()  # what was begun would keep a thread
+                raise
+        transport = self._fabric.transport
+        transport.set_keepalive(KEEPALIVE_S)
+        # Behind a ProxyCommand there is no socket of ours; its own keepalive has to serve.
+        with contextlib.suppress(AttributeError, OSError):
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(LOST_AFTER_S * 1000))
+
+    def run(self, argv: Sequence[str], timeout_s: float) -> Completed:
+        """Runs a command to its end, with nothing on its standard input.
+
+        Raises:
+            HostError: It took longer than `timeout_s`, or the connection was lost.
+        """
+        command = shlex.join(argv)
+        options = {"hide": True, "warn": True, "in_stream": io.StringIO(), "pty": False, "encoding": "utf-8"}
+        with self._in_use():
+            try:
+                done = self._opened().run(command, timeout=timeout_s, **options)
+            except CommandTimedOut as error:
+                raise self.error(f"no end of `{_shortened(command)}` within {timeout_s:g} s") from error
+        if done.return_code < 0:  # Paramiko's word for none
+            raise self.error(f"{_LOST} during `{_shortened(command)}`")
+        return Completed(done.return_code, done.stdout, done.stderr)
+
+    def put(self, local: Path, remote: str) -> None:
+        """Copies a file to the path `remote`, which is relative to where logins begin.
+
+        Raises:
+            HostError: It cannot be written there, or the connection was lost.
+        """
+        with self._in_use():
+            try:
+                sftp = self._opened().sftp()
+                sftp.get_channel().settimeout(LOST_AFTER_S * 2)
+                sftp.put(str(local), remote)
+            except OSError as error:
+                if not self._fabric.is_connected:
+                    raise
+                raise self.error(f"cannot write {remote}: {error.strerror or error}") from error
+
+    def start(self, argv: Sequence[str]) -> paramiko.Channel:
+        """Starts a command that lives on; its standard streams are the channel's.
+
+        Without a terminal the command is not ended with the channel: it has to end at the end of its input.
+
+        Raises:
+            HostError: The connection was lost, or the host starts no more.
+        """
+        with self._in_use():
+            channel = self._opened().transport.open_session(timeout=OPEN_TIMEOUT_S)
+            channel.exec_command(shlex.join(argv))
+            return channel
+
+    def close(self) -> None:
+        """Closes the connection with all its channels; of a closed one, nothing happens."""
+        if self._fabric is not None:
+            with contextlib.suppress(OSError, EOFError, SSHException):
+                self._fabric.close()
+            self._fabric.client.close()
+            self._fabric = None
+
+    def error(self, what: str) -> HostError:
+        """The error that says `what` of this host."""
+        return HostError(self.host.name, self.host.address, what)
+
+    def _opened(self) -> Any:  # noqa: ANN401 - Fabric has no types
+        if self._fabric is None or not self._fabric.is_connected:
+            raise self.error(_LOST)
+        return self._fabric
+
+    def _prepare(self, timeout_s: float) -> Any:  # noqa: ANN401 - Fabric has no types
+        host = self.host
+        options: dict[str, Any] = {
+            "banner_timeout": timeout_s,
+            "auth_timeout": timeout_s,
+            "channel_timeout": timeout_s,
+            "look_for_keys": host.key is None,
+        }
+        if host.key is not None:
+            options["key_filename"] = [host.key]
+        connection = fabric.Connection(
+            host.address,
+            user=host.user,
+            port=host.port,
+            connect_timeout=max(1, math.ceil(timeout_s)),
+            connect_kwargs=options,
+        )
+        connection.client.set_missing_host_key_policy(_RefuseUnknown())
+        for path in self._known_hosts_files():
+            try:
+                connection.client.load_system_host_keys(str(path))
+            except (OSError, ValueError, paramiko.hostkeys.InvalidHostKey) as error:
+                raise self.error(f"cannot read the host keys in {path}: {error}") from error
+        return connection
+
+    def _known_hosts_files(self) -> list[Path]:
+        if self.host.known_hosts is not None:
+            return [Path(self.host.known_hosts)]
+        return [path for path in (_KNOWN_HOSTS.expanduser(), _SYSTEM_KNOWN_HOSTS) if path.is_file()]
+
+    @contextlib.contextmanager
+    def _connecting(self, timeout_s: float) -> Iterator[None]:
+        """Whatever fails within, fails as a HostError that says why there is no connection."""
+        port = self.host.port
+        try:
+            yield
+        except TimeoutError as error:
+            raise self.error(f"no answer on port {port} within {timeout_s:g} s") from error
+        except NoValidConnectionsError as error:
+            reasons = sorted({str(each.strerror or each) for each in error.errors.values()})
+            raise self.error(f"port {port}: {', '.join(reasons)}") from error
+        except (SSHException, OSError, EOFError, ValueError) as error:
+            raise self.error(self._explain(error)) from error
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Whatever fails within, fails as a HostError that says that the connection does no longer serve."""
+        try:
+            yield
+        except paramiko.ChannelException as error:
+            raise self.error(f"no more processes are let start: {error.text} (sshd's MaxSessions)") from error
+        except (SSHException, OSError, EOFError, ThreadException) as error:
+            raise self.error(_LOST) from error
+
+    def _explain(self, error: Exception) -> str:
+        explain = _EXPLANATIONS.get(type(error))
+        if explain is not None:
+            return explain(self.host, error)
+        if isinstance(error, AuthenticationException):
+            return _explain_refused_login(self.host, error)
+        if isinstance(error, OSError) and error.strerror:
+            return f"port {self.host.port}: {error.strerror}"
+        if "banner" in str(error):
+            return f"port {self.host.port}: no SSH server answers there"
+        if "private key file" in str(error):
+            return f"key {self.host.key or 'in ~/.ssh'}: no private key that OpenSSH would know"
+        return " ".join(f"SSH: {error}".split())
+
+
+def _explain_unknown_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type
+    port = "" if host.port == paramiko.config.SSH_PORT else f"-p {host.port} "
+    return (
+        f"unknown host key {_fingerprint(error.key)}: if it is that host's, add it with "
+        f"`ssh-keyscan {port}{host.address} >> {_known_hosts(host)}`"
+    )
+
+
+def _explain_wrong_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type
+    address = host.address if host.port == paramiko.config.SSH_PORT else f"[{host.address}]:{host.port}"
+    return (
+        f"wrong host key {_fingerprint(error.key)}, known is {_fingerprint(error.expected_key)}: this may be "
+        "another machine; if it was set up anew, remove the known one with "
+        f"`ssh-keygen -f {_known_hosts(host)} -R {shlex.quote(address)}`"
+    )
+
+
+def _explain_refused_login(host: HostPlan, error: Exception) -> str:
+    user = f"user {host.user}" if host.user else "the user"
+    if isinstance(error, PasswordRequiredException):
+        return f"the key {host.key or 'in ~/.ssh'} has a passphrase: add it to an SSH agent (ssh-add)"
+    with_what = f"the key {host.key}" if host.key else "any key of the SSH agent and of ~/.ssh"
+    return f"{user} is not let in with {with_what}: add its public half with ssh-copy-id"
+
+
+_EXPLANATIONS: dict[type[Exception], Callable[[HostPlan, Any], str]] = {
+    _UnknownHostKeyError: _explain_unknown_key,
+    BadHostKeyException: _explain_wrong_key,
+    socket.gaierror: lambda _, error: f"unknown name: {error.strerror}",
+    EOFError: lambda host, _: f"port {host.port}: closed the connection",
+}
+
+
+def _known_hosts(host: HostPlan) -> str:
+    return shlex.quote(host.known_hosts) if host.known_hosts else str(_KNOWN_HOSTS)
+
+
+def _fingerprint(key: paramiko.PKey) -> str:
+    return f"{key.get_name()} {key.fingerprint}"
+
+
+def _shortened(command: str) -> str:
+    return command if len(command) <= 60 else f"{command[:57]}..."  # noqa: PLR2004

@@ -1,0 +1,285 @@
+"""Connections to real OpenSSH servers: what they do, and one line for every way in which they fail."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadtest.errors import HostError
+from loadtest.hosts.connection import LOST_AFTER_S, Connection
+from loadtest.plan.inventory import HostPlan
+from tests.servers import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.hosts.network import Network
+
+#: What a lost link takes to show: keepalive, acknowledgement awaited, and as much again for a busy machine.
+LOST_WITHIN_S = 2 * (LOST_AFTER_S + 2)
+
+
+def plan(network: Network, index: int = 0, **changes: Any) -> HostPlan:
+    host = network.hosts[index]
+    fields = {"name": host.name, "address": host.address, "roles": ("requestor",), "user": "root"}
+    fields |= {"key": str(host.key), "known_hosts": str(host.known_hosts)}
+    return HostPlan(**{**fields, **changes})
+
+
+@pytest.fixture
+def connection(network: Network) -> Iterator[Connection]:
+    with Connection(plan(network)) as connection:
+        connection.open()
+        yield connection
+
+
+def failure(host: HostPlan, timeout_s: float = 5) -> str:
+    """How opening a connection fails."""
+    before = threading.active_count()
+    with pytest.raises(HostError) as caught:
+        Connection(host).open(timeout_s)
+    text = str(caught.value)
+    assert text.startswith(f"host {host.name} ({host.address}): ")
+    assert "\n" not in text
+    assert caught.value.exit_status == 3
+    wait_until(lambda: threading.active_count() <= before, what="an end of the connection's thread")
+    return text
+
+
+def test_arguments_arrive_as_they_are(connection: Connection) -> None:
+    arguments = [
+        "a b",
+        "$HOME",
+        "'quoted' \"twice\"",
+        "*",
+        "",
+        "back\\slash",
+        "ümläut",
+        "two\nlines",
+        "; exit 5",
+    ]
+    done = connection.run(["printf", "%s|", *arguments], 10)
+    assert done.stdout == "".join(f"{argument}|" for argument in arguments)
+    assert (done.status, done.stderr) == (0, "")
+
+
+def test_a_commands_status_and_streams_are_told_apart(connection: Connection) -> None:
+    done = connection.run(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 7"], 10)
+    assert (done.status, done.stdout, done.stderr, done.last_line) == (7, "out\n", "first\nlast\n", "last")
+    assert connection.run(["nonexistent-command"], 10).status == 127
+
+
+def test_a_command_has_no_input_and_may_say_much(connection: Connection) -> None:
+    assert connection.run(["cat"], 10).stdout == ""
+    assert len(connection.run(["head", "-c", "3000000", "/dev/zero"], 30).stdout) == 3_000_000
+
+
+def test_a_command_that_does_not_end_is_given_up(connection: Connection, network: Network) -> None:
+    with pytest.raises(HostError, match=r"no end of `sleep 1000` within 0.5 s"):
+        connection.run(["sleep", "1000"], 0.5)
+    assert connection.run(["echo", "next"], 10).stdout == "next\n"
+    for pid in network.processes(0):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not network.processes(0))
+
+
+def test_a_file_arrives_whole(connection: Connection, network: Network, tmp_path: Path) -> None:
+    local, remote = tmp_path / "local", network.hosts[0].home / "a b"
+    local.write_bytes(os.urandom(2_000_000))
+    connection.put(local, str(remote))
+    assert remote.read_bytes() == local.read_bytes()
+    with pytest.raises(HostError, match="cannot write /nowhere/file: No such file"):
+        connection.put(local, "/nowhere/file")
+    (network.hosts[0].home / "full").symlink_to("/dev/full")
+    with pytest.raises(HostError, match=r"cannot write .*/full: "):
+        connection.put(local, str(network.hosts[0].home / "full"))
+
+
+def test_a_started_process_talks_until_its_input_ends(connection: Connection, network: Network) -> None:
+    channel = connection.start(["sh", "-c", 'while read line; do echo "<$line>"; done; echo end >&2; exit 4'])
+    lines = channel.makefile("r")
+    for text in ("one", "two words"):
+        channel.sendall(f"{text}\n".encode())
+        assert lines.readline() == f"<{text}>\n"
+    assert connection.run(["echo", "beside"], 10).stdout == "beside\n"
+    channel.shutdown_write()
+    assert channel.makefile_stderr("r").read() == b"end\n"
+    assert channel.recv_exit_status() == 4
+    wait_until(lambda: not network.processes(0))
+
+
+def test_closing_the_connection_ends_the_input_of_what_was_started(network: Network) -> None:
+    with Connection(plan(network)) as connection:
+        connection.open()
+        connection.start(["cat"])
+        wait_until(lambda: "cat" in network.processes(0).values())
+    wait_until(lambda: not network.processes(0))
+
+
+def test_after_closing_there_is_no_connection(connection: Connection) -> None:
+    connection.close()
+    connection.close()
+    with pytest.raises(HostError, match="connection lost"):
+        connection.run(["true"], 10)
+    connection.open()
+    assert connection.run(["true"], 10).status == 0
+
+
+def test_a_cut_link_is_noticed_soon(network: Network) -> None:
+    with Connection(plan(network, 1)) as connection:
+        connection.open()
+        channel = connection.start(["cat"])
+        wait_until(lambda: network.processes(1))
+        network.cut(1)
+        began = time.monotonic()
+        with pytest.raises(HostError, match="connection lost"):
+            connection.run(["true"], 60)
+        assert channel.recv(1) == b""
+        assert time.monotonic() - began < LOST_WITHIN_S
+        with pytest.raises(HostError, match="connection lost"):
+            connection.start(["true"])
+        with pytest.raises(HostError, match="connection lost"):
+            connection.put(Path(__file__), "nowhere")
+    network.mend(1)
+    for pid in network.processes(1):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_server_is_noticed(network: Network) -> None:
+    with Connection(plan(network, 1)) as connection:
+        connection.open()
+        parent = connection.run(["sh", "-c", "echo $PPID"], 10).stdout
+        os.kill(int(parent), signal.SIGKILL)
+        with pytest.raises(HostError, match="connection lost"):
+            connection.run(["sleep", "1000"], 30)
+
+
+def test_an_unknown_host_key_is_refused_with_its_fingerprint(network: Network, tmp_path: Path) -> None:
+    empty = tmp_path / "known hosts"
+    empty.touch()
+    text = failure(plan(network, known_hosts=str(empty)))
+    assert f"unknown host key ssh-ed25519 {fingerprint(network, 0)}" in text
+    assert f"`ssh-keyscan {network.hosts[0].address} >> '{empty}'`" in text
+    assert not empty.read_text()
+
+
+def test_the_advice_about_an_unknown_host_key_helps(network: Network, tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.touch()
+    host = plan(network, known_hosts=str(path))
+    command = failure(host).partition("`")[2].rpartition("`")[0]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
+    with Connection(host) as connection:
+        connection.open()
+
+
+def test_a_wrong_host_key_is_refused_and_the_advice_helps(network: Network, tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    public = (network.hosts[1].folder / "host_key.pub").read_text()
+    path.write_text(f"{network.hosts[0].address} {public}")
+    host = plan(network, known_hosts=str(path))
+    text = failure(host)
+    assert f"wrong host key ssh-ed25519 {fingerprint(network, 0)}, known is" in text
+    assert fingerprint(network, 1) in text
+    command = text.partition("`")[2].rpartition("`")[0]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
+    assert "unknown host key" in failure(host)
+
+
+def fingerprint(network: Network, index: int) -> str:
+    path = network.hosts[index].folder / "host_key.pub"
+    told = subprocess.run(["ssh-keygen", "-l", "-f", path], check=True, capture_output=True, text=True)
+    return told.stdout.split()[1]
+
+
+def test_damaged_host_keys_are_named(network: Network, tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_bytes(b"\xff\xfe\n")
+    assert f"cannot read the host keys in {path}" in failure(plan(network, known_hosts=str(path)))
+
+
+@pytest.fixture
+def other_key(tmp_path: Path) -> Path:
+    path = tmp_path / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True, timeout=30)
+    return path
+
+
+def test_a_wrong_key_is_refused(network: Network, other_key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    assert f"user root is not let in with the key {other_key}" in failure(plan(network, key=str(other_key)))
+    assert "user nobody is not let in with the key" in failure(plan(network, user="nobody"))
+
+
+def test_a_key_with_a_passphrase_is_not_asked_for(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    locked = tmp_path / "locked"
+    shutil.copy(network.hosts[0].key, locked)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret", "-f", locked], check=True, timeout=30)
+    assert f"the key {locked} has a passphrase" in failure(plan(network, key=str(locked)))
+
+
+def test_a_file_that_is_no_key_is_named(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    path = tmp_path / "key"
+    path.write_text("no key")
+    assert f"key {path}: no private key" in failure(plan(network, key=str(path)))
+
+
+def test_a_closed_port_refuses(network: Network) -> None:
+    assert failure(plan(network, port=9)).endswith("port 9: Connection refused")
+
+
+def test_a_name_that_nobody_has_is_unknown(network: Network) -> None:
+    assert "unknown name" in failure(plan(network, address="host.invalid"))
+
+
+def test_an_address_that_nobody_has_is_out_of_reach(network: Network) -> None:
+    free = network.hosts[0].address.rpartition(".")[0] + ".250"
+    text = failure(plan(network, address=free), timeout_s=10)
+    assert "No route to host" in text or "no answer on port 22 within 10 s" in text
+
+
+def test_a_cut_host_does_not_answer_in_time(network: Network) -> None:
+    network.cut(3)
+    text = failure(plan(network, 3), timeout_s=1)
+    assert "no answer on port 22 within 1 s" in text or "No route to host" in text
+
+
+@pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", None])
+def test_a_server_of_another_kind_is_told(network: Network, says: bytes | None) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        held = []
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            held.append(peer)
+            if says is not None:
+                peer.sendall(says)
+                peer.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        text = failure(plan(network, address="127.0.0.1", port=port), timeout_s=1)
+        thread.join()
+        held[0].close()
+    assert f"port {port}: no SSH server answers there" in text
+
+
+def test_nothing_is_logged_where_nobody_listens() -> None:
+    assert logging.getLogger("paramiko").handlers, "what Paramiko logs would be printed"
