@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from markupsafe import Markup
-
-from loadtest.report.charts import Curve, curves_chart
+from loadtest.report.canvas import Chart
+from loadtest.report.over_time import Clock, Series, time_chart
 from loadtest.result.broker_view import BrokerSample
 from loadtest.result.schema import Sample
 
@@ -28,35 +27,36 @@ _BOTH = (
 )
 
 
-def draw(timeline: Sequence[Sample]) -> list[Markup]:
+def draw(timeline: Sequence[Sample], clock: Clock) -> list[Chart]:
     """Connections and messages a second of both, memory and processor time of the broker; what it told of."""
     seen = [sample.broker for sample in timeline if sample.broker is not None]
+    if not seen:
+        return []
     charts = [
         (
             "view-connections",
             "Connections, by the engine and by the broker",
             "connections",
             [
-                Curve("engine", [(sample.t_s, sample.connections) for sample in timeline]),
-                Curve("broker", list(_levels(seen, "connections"))),
+                ("engine", [(sample.t_s, float(sample.connections)) for sample in timeline]),
+                ("broker", list(_levels(seen, "connections"))),
             ],
         )
     ]
     for name, title, unit, ours, theirs in _BOTH:
         engine = [(sample.t_s, value) for sample in timeline if (value := getattr(sample, ours)) is not None]
-        curves = [Curve("engine", engine), Curve("broker", list(_rates(seen, theirs)))]
-        charts.append((name, title, unit, curves))
+        charts.append((name, title, unit, [("engine", engine), ("broker", list(_rates(seen, theirs)))]))
     memory = [
-        Curve("resident memory", list(_levels(seen, "mem", _BYTES_PER_MB))),
-        Curve("output that waits", list(_levels(seen, "pending_bytes", _BYTES_PER_MB))),
+        ("resident memory", list(_levels(seen, "mem", _BYTES_PER_MB))),
+        ("output that waits", list(_levels(seen, "pending_bytes", _BYTES_PER_MB))),
     ]
     charts.append(("view-memory", "The broker's memory by its own account", "megabytes", memory))
-    cpu = [Curve("processor time", list(_levels(seen, "cpu")))]
+    cpu = [("processor time", list(_levels(seen, "cpu")))]
     charts.append(("view-cpu", "The broker's processor time by its own account", "% of one processor", cpu))
     return [
-        Markup(curves_chart(name, title, unit, drawn))  # noqa: S704 - our own drawing
-        for name, title, unit, curves in charts
-        if seen and (drawn := [curve for curve in curves if curve.points])
+        time_chart(name, title, unit, drawn, clock=clock)
+        for name, title, unit, lines in charts
+        if (drawn := [Series(label, clock.points(points)) for label, points in lines if points])
     ]
 
 

@@ -1,6 +1,7 @@
 """Measurements made up from known values, for tests that check what is computed from them."""
 
 import random
+from bisect import bisect_right
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -10,7 +11,7 @@ from loadtest.collect.collected import Collected
 from loadtest.engine.messages import EngineInterval, Moments, ProviderResult, RequestorResult, WarmupCounts
 from loadtest.plan.scenario import Scenario
 from loadtest.result.histogram import Histogram
-from loadtest.result.schema import Result
+from loadtest.result.schema import Heatmap, Host, HostSample, Interval, Result, Sample, ThresholdOutcome
 
 
 def values_ns(count: int, seed: int = 1) -> list[int]:
@@ -105,3 +106,133 @@ def collected(values: list[int], **changes) -> Collected:
 
 def result(count: int = 2000, **changes) -> Result:
     return structs.replace(build_result(collected(values_ns(count)))[0], **changes)
+
+
+CONNECTING_S = 12
+"""Seconds of the runs of `four_hosts` before the measured phase."""
+STALL = (0.4, 0.43)
+"""The share of their measured phase in which the provider stands still."""
+
+
+def four_hosts(seconds: int = 120, rate: int = 200, *, lost: bool = False, **changes) -> Result:
+    """A run over four machines with a stall in it, made up second by second; `lost`: one of them goes."""
+    source = random.Random(7)
+    plan = scenario(users=2000, providers=16, requestors=2, rate=float(rate), duration_s=float(seconds))
+    by_second = [[_slow_ns(source, at, seconds) for _ in range(rate)] for at in range(seconds)]
+    values = [value for second in by_second for value in second]
+    run = collected(values, scenario=plan, requestors=[requestor_result(values, seconds, connections=2000)])
+    built = build_result(run)[0]
+    hosts = [_host(number, seconds, lost=lost and number == 2) for number in range(4)]
+    return structs.replace(
+        built,
+        intervals=[_interval(at, second, seconds) for at, second in enumerate(by_second)],
+        heatmap=heatmap(by_second),
+        timeline=[_look(at, seconds, rate) for at in range(CONNECTING_S + seconds + 2)],
+        hosts=hosts,
+        environment=hosts[0].environment,
+        thresholds=[
+            *built.thresholds,
+            ThresholdOutcome(expr="latency_us.p99_9 < 50000", value=51234.5, holds=False),
+        ],
+        achieved=structs.replace(
+            built.achieved, max_send_lag_us=2300.0, timed_out=37, late=5, statuses={"503": 12}
+        ),
+        command=["loadtest", "run", "sample", "--hosts", "my hosts.toml", "--set", f"rate={rate}"],
+        **changes,
+    )
+
+
+def heatmap(by_second: list[list[int]], width: int = 1) -> Heatmap:
+    """Latencies on a grid of eight rows a decade, from 10 us on, and `width` seconds a column."""
+    edges = [10.0 * 10 ** (row / 8) for row in range(45)]
+    counts = []
+    for first in range(0, len(by_second), width):
+        column = [0] * len(edges)
+        for value in (value for second in by_second[first : first + width] for value in second):
+            column[max(0, bisect_right(edges, value / 1000) - 1)] += 1
+        counts.append(column)
+    starts = [float(at) for at in range(0, len(by_second), width)]
+    return Heatmap(starts_s=starts, end_s=float(len(by_second)), edges_us=edges, counts=counts)
+
+
+def _stalls(at: float, seconds: int) -> bool:
+    return STALL[0] * seconds <= at < STALL[1] * seconds
+
+
+def _slow_ns(source: random.Random, at: int, seconds: int) -> int:
+    """Of a second: near a millisecond; in the stall what is left of it; every so often 30 ms, as a collector's."""
+    value = int(source.lognormvariate(13.8, 0.5))
+    if _stalls(at, seconds):
+        value += int(1e9 * source.random() * (STALL[1] * seconds - at))
+    return value + 30_000_000 if at % 17 == 0 and source.random() < 0.02 else value
+
+
+def _interval(at: int, values: list[int], seconds: int) -> Interval:
+    ordered = sorted(values)
+    return Interval(
+        start_s=float(at),
+        end_s=at + 1.0,
+        sent=len(values),
+        received=len(values) // 3 if _stalls(at, seconds) else len(values),
+        p50_us=ordered[len(values) // 2] / 1000,
+        p99_us=ordered[len(values) * 99 // 100] / 1000,
+        max_us=ordered[-1] / 1000,
+        max_send_lag_us=2300.0 if at % 31 == 5 else 120.0 + at % 7,
+    )
+
+
+def _look(at: int, seconds: int, rate: int) -> Sample:
+    measured = min(max(0, at - CONNECTING_S), seconds)
+    is_connecting = at < CONNECTING_S
+    phase = "connecting" if is_connecting else "measuring" if measured < seconds else "draining"
+    return Sample(
+        t_s=float(at),
+        phase=phase,
+        connections=2000 * min(at, CONNECTING_S) // CONNECTING_S,
+        sent=measured * rate,
+        received=measured * rate,
+        outstanding=0 if is_connecting else 3,
+        timed_out=37 if measured > STALL[1] * seconds else 0,
+        errors=0,
+        mean_us=1100.0,
+        max_us=30_000.0,
+        server_cpu_percent=8.0 + 50.0 * (not is_connecting) + at % 5,
+        server_rss_bytes=80_000_000 + 4_000_000 * min(at, CONNECTING_S),
+        load_cpu_percent=15.0 + at % 3,
+    )
+
+
+def _host(number: int, seconds: int, *, lost: bool) -> Host:
+    name, role = (("a", "broker"), ("b", "requestor"), ("c", "requestor"), ("d", "provider"))[number]
+    until = CONNECTING_S + seconds // 2 if lost else CONNECTING_S + seconds + 2
+    processes = {"broker": ["broker"], "requestor": [f"requestor {number}"], "provider": ["provider"]}[role]
+    return Host(
+        name=name,
+        address=f"192.0.2.{number + 1}",
+        roles=[role],
+        processes=processes,
+        clock_offset_s=1234.5 + number / 1000,
+        clock_error_s=0.00008,
+        lost="no answer for 5 s" if lost else None,
+        environment={
+            "cores": 4 * (number + 1),
+            "cpu_model": "a processor",
+            "kernel": "6.1.0",
+            "limits": {"nofile_soft": 1_048_576},
+            **({"sysctl": {"net.core.somaxconn": 4096}} if number else {}),
+        },
+        samples=[_host_sample(at, number) for at in range(until)],
+    )
+
+
+def _host_sample(at: int, number: int) -> HostSample:
+    is_busy = at >= CONNECTING_S
+    return HostSample(
+        t_s=at + 0.1 * number,
+        cpu_percent=5.0 + is_busy * (60.0 - 13.0 * number) + at % 4,
+        memory_used_bytes=(2 + number) * 1_000_000_000 + 10_000_000 * min(at, CONNECTING_S),
+        net_in_bps=is_busy * 1e6 * (40 - 8 * number) + at % 3,
+        net_out_bps=is_busy * 1e6 * (44 - 7 * number) + at % 3,
+        context_switches_per_s=900.0 + is_busy * 9000.0 * (4 - number),
+        retransmits_per_s=float(at % 41 == 0) * number,
+    )

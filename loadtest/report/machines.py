@@ -1,0 +1,62 @@
+"""The machines of a run: what they are, what is missing of them, and their environments side by side."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from loadtest.report.canvas import Table
+from loadtest.result.schema import Host, Result
+
+_ABSENT = "-"
+_MS_PER_S = 1e3
+
+
+def missing(result: Result) -> list[str]:
+    """What the run should have told and did not: hosts that were lost, workers without a result."""
+    lost = [f"host {host.name} was lost: {host.lost}" for host in result.hosts if host.lost]
+    return [*lost, *getattr(result, "missing", [])]
+
+
+def tabulate(result: Result) -> Table:
+    """A row for each host."""
+    columns = ["host", "address", "roles", "processes", "clock offset, ms", "state"]
+    return Table(columns, [_row(host) for host in result.hosts])
+
+
+def _row(host: Host) -> list[str]:
+    return [
+        host.name,
+        host.address or "where the command ran",
+        ", ".join(host.roles) or _ABSENT,
+        ", ".join(host.processes) or _ABSENT,
+        _offset(host),
+        f"lost: {host.lost}" if host.lost else "whole",
+    ]
+
+
+def _offset(host: Host) -> str:
+    if host.clock_offset_s is None:
+        return "same clock"
+    error = "" if host.clock_error_s is None else f" ± {host.clock_error_s * _MS_PER_S:.3f}"
+    return f"{host.clock_offset_s * _MS_PER_S:+,.3f}{error}"
+
+
+def environments(result: Result) -> Table:
+    """A column for each machine, a row for each fact."""
+    columns = [(host.name, dict(flatten(host.environment))) for host in result.hosts if host.environment]
+    run = dict(flatten(result.environment))
+    if run not in [facts for _, facts in columns]:
+        columns.insert(0, ("this run", run))
+    names = list(dict.fromkeys(name for _, facts in columns for name in facts))
+    rows = [[name, *(facts.get(name, _ABSENT) for _, facts in columns)] for name in names]
+    return Table(["", *(title for title, _ in columns)], rows)
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted names and texts of a table's values."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, (list, tuple)):
+            yield f"{prefix}{name}", ", ".join(str(item) for item in value)
+        else:
+            yield f"{prefix}{name}", _ABSENT if value is None else str(value)
