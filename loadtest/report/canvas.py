@@ -27,7 +27,8 @@ _STANDING_IN = {name: f"#0101{number:02x}" for number, name in enumerate(_VARIAB
 INK, GRID, BAND = (_STANDING_IN[name] for name in ("ink", "grid", "band"))
 HEAT = tuple(_STANDING_IN[f"heat-{number}"] for number in range(1, HEAT_LEVELS + 1))
 """Of the fewest first."""
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
+DASHED = (0, (5, 2))
+_DASHES: tuple[Any, ...] = ("-", DASHED, (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
 _MARKERS = "osD^vP"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -74,7 +75,7 @@ class Chart:
 
 
 def line_style(number: int) -> dict[str, Any]:
-    """Colour, dashes and marker of the series `number`: alike in at most two of them for the first 24."""
+    """Colour, dashes and marker of the series `number`; no two of the first 24 share colour and dashes."""
     return {
         "color": _STANDING_IN[f"series-{number % SERIES + 1}"],
         "linestyle": _DASHES[(number + number // SERIES) % len(_DASHES)],

@@ -137,13 +137,12 @@ def throughput_chart(result: Result) -> Chart | None:
     if not intervals:
         return None
     words, each = words_of(result), deliveries_of_a_message(result)
-    rates = [
+    planned = planned_rates(result, intervals)
+    rates = [] if planned is None else [(words.planned, [each * rate for rate in planned])]
+    rates += [
         (words.sent, [each * second.sent / _length(second) for second in intervals]),
         (words.received, [second.received / _length(second) for second in intervals]),
     ]
-    planned = planned_rates(result, intervals)
-    if planned is not None:
-        rates.append((words.planned, [each * rate for rate in planned]))
     series = [
         Series(
             label,
@@ -155,7 +154,7 @@ def throughput_chart(result: Result) -> Chart | None:
         for label, values in rates
     ]
     title = "Throughput over time: " + ", ".join(line.label for line in series)
-    return time_chart("throughput", title, f"{words.events}/s", series, steps=True, height=3.2)
+    return time_chart("throughput", title, f"{words.events}/s", series, steps=True, layered=True, height=3.2)
 
 
 def lag_chart(result: Result) -> Chart | None:

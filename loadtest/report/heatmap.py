@@ -8,6 +8,7 @@ from math import floor, log10
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
+from msgspec import structs
 
 from loadtest.report.canvas import HEAT, HEAT_LEVELS, Chart, Table, canvas, to_svg
 from loadtest.result.schema import Heatmap
@@ -24,6 +25,7 @@ def draw(heatmap: Heatmap | None, events: str) -> Chart | None:
     """Time across, latency upwards, the count by colour; None without any count."""
     if heatmap is None or not any(map(any, heatmap.counts)):
         return None
+    heatmap = _cropped(heatmap)
     bounds = levels(max(map(max, heatmap.counts)))
     scale_s, unit = (_S_PER_MINUTE, "minutes") if heatmap.end_s >= _LONG_S else (1.0, "seconds")
     times = [at / scale_s for at in (*heatmap.starts_s, heatmap.end_s)]
@@ -48,10 +50,18 @@ def draw(heatmap: Heatmap | None, events: str) -> Chart | None:
         svg = to_svg(figure, "heatmap", title)
     width_s = heatmap.starts_s[1] - heatmap.starts_s[0] if len(heatmap.starts_s) > 1 else heatmap.end_s
     caption = (
-        f"How many {events} of {width_s:,.4g} s took how long; the colours are of equal ratios of counts, so "
-        "that a single slow one is seen beside millions of quick ones."
+        f"Each cell counts the {events} of {width_s:,.4g} s whose latency was in its range. From colour to "
+        "colour counts grow by the same factor, so that a single slow one shows beside many quick ones."
     )
     return Chart("heatmap", title, svg, tabulate(heatmap), caption)
+
+
+def _cropped(heatmap: Heatmap) -> Heatmap:
+    """Without the rows below and above all counts."""
+    rows = [row for row in range(len(heatmap.edges_us)) if any(column[row] for column in heatmap.counts)]
+    occurring = slice(rows[0], rows[-1] + 1)
+    counts = [column[occurring] for column in heatmap.counts]
+    return structs.replace(heatmap, edges_us=heatmap.edges_us[occurring], counts=counts)
 
 
 def levels(highest: int) -> list[int]:

@@ -17,6 +17,7 @@ from loadtest.report import (
     reproduce,
     soak_charts,
     transports,
+    verdicts,
     view_charts,
 )
 from loadtest.report.over_time import clock_of
@@ -47,6 +48,8 @@ def render_report(result: Result) -> str:
     return environment.get_template("report.html.j2").render(
         result=result,
         sees_server=comparison.sees_server(result),
+        describe_value=verdicts.describe_value,
+        failures=verdicts.failures(result),
         missing=machines.missing(result),
         hosts=machines.tabulate(result),
         environments=machines.environments(result),
@@ -97,6 +100,7 @@ def _transports(result: Result) -> dict[str, Any]:
         "tables": transports.tables(runs),
         "findings": transports.findings(runs),
         "explain_transports": transports.explain(result),
+        "error_chart": None,
     }
 
 

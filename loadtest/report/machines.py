@@ -13,12 +13,12 @@ _MS_PER_S = 1e3
 def missing(result: Result) -> list[str]:
     """What the run should have told and did not: hosts that were lost, workers without a result."""
     lost = [f"host {host.name} was lost: {host.lost}" for host in result.hosts if host.lost]
-    return [*lost, *getattr(result, "missing", [])]
+    return [*lost, *result.missing]
 
 
 def tabulate(result: Result) -> Table:
     """A row for each host."""
-    columns = ["host", "address", "roles", "processes", "clock offset, ms", "state"]
+    columns = ["host", "address", "roles", "processes", "clock offset", "state"]
     return Table(columns, [_row(host) for host in result.hosts])
 
 
@@ -29,15 +29,15 @@ def _row(host: Host) -> list[str]:
         ", ".join(host.roles) or _ABSENT,
         ", ".join(host.processes) or _ABSENT,
         _offset(host),
-        f"lost: {host.lost}" if host.lost else "whole",
+        f"lost: {host.lost}" if host.lost else "complete",
     ]
 
 
 def _offset(host: Host) -> str:
     if host.clock_offset_s is None:
         return "same clock"
-    error = "" if host.clock_error_s is None else f" ± {host.clock_error_s * _MS_PER_S:.3f}"
-    return f"{host.clock_offset_s * _MS_PER_S:+,.3f}{error}"
+    error = "" if host.clock_error_s is None else f" ± {host.clock_error_s * _MS_PER_S:.3f} ms"
+    return f"{host.clock_offset_s:+,.6f} s{error}"
 
 
 def environments(result: Result) -> Table:

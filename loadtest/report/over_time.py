@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10, nan
 from statistics import fmean
+from typing import Any
 
 from matplotlib.ticker import LogLocator
 
-from loadtest.report.canvas import BAND, Chart, Table, add_legend, canvas, figure_text, line_style, to_svg
+from loadtest.report.canvas import BAND, DASHED, Chart, Table, add_legend, canvas, figure_text, line_style, to_svg
 from loadtest.result.schema import Result, Sample
 
 _POINTS = 600
@@ -75,6 +76,7 @@ def time_chart(
     thinned: str = "mean",
     log: bool = False,
     steps: bool = False,
+    layered: bool = False,
     height: float = 2.8,
     caption: str = "",
 ) -> Chart:
@@ -89,6 +91,7 @@ def time_chart(
         thinned: What stands for the seconds that long runs put together, "highest" or "mean".
         log: Values on a logarithmic scale; those of 0 are left out.
         steps: Each value holds until the next time.
+        layered: Lines may lie on each other: the later, the thinner.
         height: In inches.
         caption: What is to be seen.
     """
@@ -112,7 +115,7 @@ def time_chart(
                 drawstyle="steps-post" if steps else "default",
                 markevery=max(1, ceil(len(points) / _MARKED) * 5) if len(points) > _MARKED else 1,
                 label=line.label,
-                **line_style(number),
+                **(line_style(number) | (_layer(number, len(series)) if layered else {})),
             )
         if log:
             axes.set_yscale("log")
@@ -140,6 +143,12 @@ def gather(points: Points, start_s: float, end_s: float, most: int, how: str) ->
             parts[min(most - 1, int((at - start_s) / width))].append(value)
     choose = _CHOICES[how]
     return [(start_s + number * width, choose(part) if part else None) for number, part in enumerate(parts)]
+
+
+def _layer(number: int, count: int) -> dict[str, Any]:
+    """Lines below are broad and whole, so that they show on both sides of those on top of them."""
+    style = {"linewidth": 1.4 + 1.7 * (count - 1 - number), "marker": ""}
+    return style | {"linestyle": DASHED if number == count - 1 and number else "-"}
 
 
 def _tabulate(series: Sequence[Series], start_s: float, end_s: float, how: str) -> Table:

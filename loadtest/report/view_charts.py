@@ -54,7 +54,7 @@ def draw(timeline: Sequence[Sample], clock: Clock) -> list[Chart]:
     cpu = [("processor time", list(_levels(seen, "cpu")))]
     charts.append(("view-cpu", "The broker's processor time by its own account", "% of one processor", cpu))
     return [
-        time_chart(name, title, unit, drawn, clock=clock)
+        time_chart(name, title, unit, drawn, clock=clock, layered=True)
         for name, title, unit, lines in charts
         if (drawn := [Series(label, clock.points(points)) for label, points in lines if points])
     ]

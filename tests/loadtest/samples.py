@@ -160,7 +160,7 @@ def _stalls(at: float, seconds: int) -> bool:
 
 
 def _slow_ns(source: random.Random, at: int, seconds: int) -> int:
-    """Of a second: near a millisecond; in the stall what is left of it; every so often 30 ms, as a collector's."""
+    """Near a millisecond; in the stall what is left of it; now and then 30 ms, as a collector's pause."""
     value = int(source.lognormvariate(13.8, 0.5))
     if _stalls(at, seconds):
         value += int(1e9 * source.random() * (STALL[1] * seconds - at))
