@@ -1,0 +1,48 @@
+"""JSON documents of experiments: read with a clear error, written whole or not at all."""
+
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from loadtest.errors import RunError, ScenarioError
+
+Document = TypeVar("Document")
+
+
+class _Versioned(msgspec.Struct):
+    schema: Any = None
+
+
+def read_document(path: Path, kind: type[Document], schema: int) -> Document:
+    """The document; ScenarioError, in one line, when there is none, or not of this schema."""
+    try:
+        content = path.read_bytes()
+        found = msgspec.json.decode(content, type=_Versioned).schema
+        if found != schema:
+            raise ScenarioError(f"{path}: schema {found}, this version reads {schema}")
+        return msgspec.json.decode(content, type=kind)
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise ScenarioError(f"{path}: {error}") from error
+
+
+def write_document(document: object, path: Path) -> None:
+    """Replaces the document at once, so that a reader finds the earlier one or this, never a part.
+
+    Raises:
+        RunError: The disk does not take it; the earlier one stays.
+    """
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    whole = path.with_name(f".{path.name}.part")
+    try:
+        with whole.open("wb") as file:
+            file.write(text + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        whole.replace(path)
+    except OSError as error:
+        whole.unlink(missing_ok=True)
+        raise RunError(f"{path}: {error.strerror}") from error
