@@ -30,7 +30,11 @@ class Threshold:
         value = value_at(result, self.path)
         if not isinstance(value, (int, float)):
             return ThresholdOutcome(expr=self.expr, value=None, holds=False)
-        return ThresholdOutcome(expr=self.expr, value=value, holds=_OPERATORS[self.op](value, self.limit))
+        return ThresholdOutcome(expr=self.expr, value=value, holds=self.allows(value))
+
+    def allows(self, value: float) -> bool:
+        """Whether the value, or truth value, holds it."""
+        return bool(_OPERATORS[self.op](value, self.limit))
 
 
 def parse_threshold(expr: str) -> Threshold:

@@ -1,0 +1,113 @@
+"""`subjectbus loadtest capacity`: the highest rate that holds the objectives."""
+
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from loadtest.cli.options import Asked, plan_run, running_options
+from loadtest.errors import RunError, ScenarioError
+from loadtest.experiments.capacity import find_capacity, plan_search
+from loadtest.experiments.single import run_into
+from loadtest.plan.scenario import Plan
+from loadtest.processes.interrupts import Interrupts
+from loadtest.report import artifacts
+from loadtest.report.capacity import show_capacity, write_capacity
+from loadtest.report.console import Console, Screen
+from loadtest.result.capacity import FILE
+from loadtest.result.schema import Result
+from subjectbus import UsageError
+
+_PLAIN_WIDTH = 100
+
+
+@click.command()
+@running_options
+@click.option(
+    "--slo",
+    "slos",
+    multiple=True,
+    metavar="EXPR",
+    help='An objective, "latency_us.p99 < 100000"; repeatable. Else the scenario\'s own thresholds.',
+)
+@click.option(
+    "--from", "from_rate", type=float, metavar="R", help="The lowest rate. Else an eighth of the scenario's."
+)
+@click.option("--to", "to_rate", type=float, metavar="R", help="The highest rate. Else as high as it goes.")
+@click.option(
+    "--precision",
+    type=click.FloatRange(0.0005, 0.5),
+    default=0.02,
+    show_default=True,
+    metavar="SHARE",
+    help="How close the rate that holds and the one that fails are brought.",
+)
+@click.option(
+    "--probe-s",
+    type=click.FloatRange(min=1),
+    default=10.0,
+    show_default=True,
+    metavar="S",
+    help="Length of each run's measured phase, in seconds.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the search. Else results/capacity-SCENARIO-TIME.",
+)
+def capacity(
+    *,
+    slos: tuple[str, ...],
+    from_rate: float | None,
+    to_rate: float | None,
+    precision: float,
+    probe_s: float,
+    out: Path | None,
+    quiet: bool,
+    **asked: Any,  # noqa: ANN401 - click's
+) -> int:
+    """Find the highest rate of SCENARIO that holds the objectives.
+
+    A rate holds when every objective, the conservation check and the agreement with the own broker's counters
+    do, and when at least 99 % of what was planned was answered within the measured phase.
+
+    Exit status: 0 found, 1 not even the lowest rate holds, 2 unusable arguments, 3 a run failed or the search
+    was interrupted, with what was found still written.
+    """
+    plan, options = plan_run(Asked(**asked))
+    search = plan_search(
+        plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
+    )
+    target = options.target.url if options.target else None
+    search = replace(search, target=target, command=["subjectbus", *sys.argv[1:]])
+    folder = out or artifacts.default_folder(f"capacity-{plan.name}")
+    artifacts.create_folder(folder)
+    if (folder / FILE).exists():
+        raise ScenarioError(f"result folder {folder}: holds a search for the capacity already")
+    screen = Screen(stderr=True, quiet=quiet)
+    if not screen.is_terminal:
+        screen.width = max(screen.width, _PLAIN_WIDTH)
+    tell = partial(screen.print, highlight=False, markup=False, soft_wrap=True)
+    with Interrupts() as interrupts:
+
+        def run_probe(scenario: Plan, into: Path) -> Result:
+            return run_into(scenario, into, options, Console(scenario, quiet=quiet), interrupts)
+
+        try:
+            found = find_capacity(search, folder, run_probe, interrupts, tell)
+        except UsageError:
+            artifacts.discard_empty(folder)
+            raise
+        interrupts.hold()
+        if found.probes:
+            write_capacity(found, folder)
+        else:
+            artifacts.discard_empty(folder)
+    show_capacity(found, folder, screen)
+    if found.ending in ("interrupted", "failed"):
+        raise RunError(found.explanation)
+    return 1 if found.ending == "none" else 0

@@ -1,0 +1,219 @@
+"""Runs side by side: which figures differ, and which of the differences are regressions."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadtest.errors import ScenarioError
+from loadtest.experiments.repeat import summarise_runs
+from loadtest.report.compare import Cell, Comparison, Row, Verdict
+from loadtest.report.compare_charts import Curve
+from loadtest.result import capacity, repeated
+from loadtest.result.figures import Figure
+from loadtest.result.histogram import Histogram
+from loadtest.result.repeated import FigureSpread, Repeated, read_repeated
+from loadtest.result.schema import Result, read_result
+from subjectbus import UsageError, settings
+
+_UNTOLD = ("name", "description")
+"""Of a scenario, what changes nothing."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run, or the runs of a repeated one, and what they say together."""
+
+    name: str
+    results: Sequence[Result]
+    summary: Repeated
+
+    @property
+    def spreads(self) -> dict[Figure, FigureSpread]:
+        """By figure."""
+        return {spread.figure: spread for spread in self.summary.figures}
+
+
+def read_sides(folders: Sequence[Path]) -> list[Side]:
+    """The runs in the folders, named after these.
+
+    Raises:
+        ScenarioError: One is no folder of a run or of a repeated one, or cannot be read.
+    """
+    names = _names(folders)
+    return [_read_side(folder, name) for folder, name in zip(folders, names, strict=True)]
+
+
+def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] = ()) -> Comparison:
+    """Every side against the first.
+
+    Args:
+        sides: At least two.
+        tolerance: The share by which a judged figure may be worse.
+        judged: Names of the figures to judge; without any, those that are judged by default.
+
+    Raises:
+        UsageError: No side has such a figure, or nothing says what would be better.
+    """
+    baseline, *others = sides
+    spreads = [side.spreads for side in sides]
+    figures = list(dict.fromkeys(figure for of_side in spreads for figure in of_side))
+    figures.sort(key=lambda figure: _position(figure, spreads))
+    chosen = _choose(figures, judged)
+    rows = [_row(figure, spreads, tolerance, is_judged=figure in chosen) for figure in figures]
+    regressions = [
+        text
+        for number, side in enumerate(others, 1)
+        for text in [*_broken(baseline, side), *_worse(rows, baseline, side, number, tolerance)]
+    ]
+    return Comparison(
+        names=[side.name for side in sides],
+        runs=[len(side.results) for side in sides],
+        rows=rows,
+        tolerance=tolerance,
+        regressions=regressions,
+        differences=[text for side in others for text in _differences(baseline, side)],
+        curves=[Curve(side.name, _latencies(side.results)) for side in sides],
+    )
+
+
+def judge_change(
+    figure: Figure, before: FigureSpread, after: FigureSpread, tolerance: float
+) -> tuple[float | None, Verdict]:
+    """By which share the median has changed, and whether that is for the better or the worse.
+
+    A change within the tolerance is none. Neither is one that is no larger than what the runs of either side
+    differ by among themselves.
+    """
+    change = _change(before.median, after.median)
+    if figure.better is None:
+        return change, "not judged"
+    gain = change if figure.better == "higher" else -change
+    if abs(gain) <= tolerance:
+        return change, "same"
+    if abs(after.median - before.median) <= max(before.spread, after.spread):
+        return change, "within spread"
+    return change, "better" if gain > 0 else "worse"
+
+
+def _change(before: float, after: float) -> float:
+    if before == after:
+        return 0.0
+    return (after - before) / abs(before) if before else math.copysign(math.inf, after)
+
+
+def _row(
+    figure: Figure, spreads: Sequence[Mapping[Figure, FigureSpread]], tolerance: float, *, is_judged: bool
+) -> Row:
+    first, *others = (of_side.get(figure) for of_side in spreads)
+    cells = [Cell(first, None, "absent" if first is None else "baseline")]
+    for other in others:
+        if first is None or other is None:
+            cells.append(Cell(other, None, "absent"))
+            continue
+        change, verdict = judge_change(figure, first, other, tolerance)
+        cells.append(Cell(other, change, verdict if is_judged else "not judged"))
+    return Row(figure, cells)
+
+
+def _choose(figures: Sequence[Figure], judged: Sequence[str]) -> list[Figure]:
+    if not judged:
+        return [figure for figure in figures if figure.judged]
+    by_name = {figure.name: figure for figure in figures if figure.better is not None}
+    for name in judged:
+        if name not in by_name:
+            hint = settings.suggestion(name, by_name) or f" (choose from {', '.join(by_name)})"
+            raise UsageError(f'--judge: no figure "{name}" in these runs{hint}')
+    return [by_name[name] for name in judged]
+
+
+def _worse(rows: Sequence[Row], baseline: Side, side: Side, number: int, tolerance: float) -> Iterator[str]:
+    for row in rows:
+        before, after = row.cells[0].spread, row.cells[number].spread
+        change = row.cells[number].change
+        if row.cells[number].verdict != "worse" or before is None or after is None or change is None:
+            continue
+        figure = row.figure
+        by = "from none" if math.isinf(change) else f"{100 * change:+.1f} %"
+        values = (
+            f"{figure.text(before.median)} in {baseline.name}, {figure.text(after.median)} in {side.name}"
+        )
+        yield f"{figure.title}: {values}: {by}, {100 * tolerance:g} % are tolerated"
+
+
+def _broken(baseline: Side, side: Side) -> Iterator[str]:
+    """What did not hold in a side, but for thresholds that the baseline did not hold either."""
+    summary = side.summary
+    if summary.error is not None and baseline.summary.error is None:
+        yield f"{side.name} failed: {summary.error}"
+    if not baseline.summary.complaints:
+        yield from (f"{side.name}: {text}" for text in summary.complaints)
+    held = {outcome.expr for outcome in baseline.summary.thresholds if outcome.holds}
+    for outcome in summary.thresholds:
+        if outcome.expr in held and not outcome.holds:
+            value = "no value" if outcome.value is None else f"{outcome.value:,}"
+            yield f"{side.name}: threshold {outcome.expr} (is {value}), which {baseline.name} holds"
+
+
+def _differences(baseline: Side, side: Side) -> Iterator[str]:
+    """Of scenario, target and environment."""
+    for what, ours, theirs in (
+        ("scenario", baseline.summary.scenario, side.summary.scenario),
+        ("environment", baseline.summary.environment, side.summary.environment),
+        ("target", {"": baseline.summary.target}, {"": side.summary.target}),
+    ):
+        before, after = dict(_flatten(ours)), dict(_flatten(theirs))
+        for key in dict.fromkeys([*before, *after]):
+            if before.get(key) != after.get(key) and key not in _UNTOLD:
+                label = f"{what} {key}".strip()
+                values = (
+                    f"{_text(before.get(key))} in {baseline.name}, {_text(after.get(key))} in {side.name}"
+                )
+                yield f"{label}: {values}"
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "none"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _position(figure: Figure, spreads: Sequence[Mapping[Figure, FigureSpread]]) -> int:
+    """Where the figure stands in the first side that has it."""
+    return next(list(of_side).index(figure) for of_side in spreads if figure in of_side)
+
+
+def _latencies(results: Sequence[Result]) -> Histogram:
+    return Histogram.merged(
+        result.histograms.latency for result in results if result.histograms is not None and not result.error
+    )
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The folders' names, as far up as tells them apart."""
+    paths = [folder.resolve().parts for folder in folders]
+    longest = max(map(len, paths))
+    for depth in range(1, longest + 1):
+        names = ["/".join(parts[-depth:]) for parts in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(folder) for folder in folders]
+
+
+def _read_side(folder: Path, name: str) -> Side:
+    if (folder / repeated.FILE).exists():
+        summary = read_repeated(folder)
+        return Side(name, [read_result(folder / run) for run in summary.runs], summary)
+    if (folder / capacity.FILE).exists():
+        raise ScenarioError(f"{folder}: a search for the capacity; its probes can be compared")
+    result = read_result(folder)
+    return Side(name, [result], summarise_runs({name: result}))

@@ -1,0 +1,125 @@
+"""Whether a run held a rate, and if not, why."""
+
+from collections.abc import Iterator, Sequence
+
+from loadtest.report.comparison import describe_difference, describe_trend
+from loadtest.result.capacity import Probe, Purpose
+from loadtest.result.schema import Result, ThresholdOutcome
+from loadtest.result.thresholds import Threshold
+
+LEAST_SHARE = 0.99
+"""Of the planned requests, what must be answered within the measured phase."""
+_US_PER_S = 1e6
+_LATE_US = 50_000.0
+"""By how much requests may leave late before that is said."""
+
+
+def judge_probe(
+    result: Result,
+    objectives: Sequence[Threshold],
+    *,
+    number: int,
+    folder: str,
+    purpose: Purpose,
+    interrupted: bool = False,
+) -> Probe:
+    """The run as a probe of its scenario's `rate`.
+
+    One that was interrupted, or broke before anything was measured, says nothing about the rate.
+    """
+    unfinished = result.error is not None and (interrupted or result.latency_us is None)
+    outcomes = [objective.judge(result) for objective in objectives]
+    share = achieved_share(result)
+    reasons = list(_reasons(result, outcomes, share))
+    if reasons and (late := _note_lateness(result)):
+        reasons.append(late)
+    achieved = result.achieved
+    return Probe(
+        number=number,
+        folder=folder,
+        purpose=purpose,
+        rate=float(result.scenario["rate"]),
+        verdict="unfinished" if unfinished else "fails" if reasons else "holds",
+        reasons=reasons,
+        requested_rate=result.requested.rate,
+        achieved_rate=achieved.rate,
+        achieved_share=share,
+        objectives=outcomes,
+        latency_us=result.latency_us,
+        server_cpu_percent=result.server.cpu_percent,
+        load_cpu_percent=result.load.cpu_percent,
+        **{
+            name: getattr(achieved, name)
+            for name in ("sent", "received", "timed_out", "errors", "max_send_lag_us")
+        },
+    )
+
+
+def achieved_share(result: Result) -> float:
+    """Of what was planned for the measured phase, what was answered within it; 0.0 without a reply.
+
+    By the requests that were in fact planned, whose number differs from the rate's where arrivals are random.
+    """
+    each = 1.0
+    if result.broadcast is not None:  # deliveries of one message
+        each = int(result.scenario["users"]) / result.broadcast.subjects
+    planned = result.achieved.sent * each
+    return result.achieved.rate * result.duration_s / planned if planned else 0.0
+
+
+def _reasons(result: Result, outcomes: Sequence[ThresholdOutcome], share: float) -> Iterator[str]:
+    if result.error:
+        yield f"the run failed: {result.error}"
+    for outcome in outcomes:
+        if not outcome.holds:
+            value = "has no value" if outcome.value is None else f"is {_figure(outcome.value)}"
+            yield f"{outcome.expr}: {value}"
+    if share < LEAST_SHARE:
+        yield _explain_share(result, share)
+    yield from complaints(result)
+
+
+def complaints(result: Result) -> Iterator[str]:
+    """What does not hold, thresholds aside: conservation, agreement, the trends of a soak."""
+    account, soak = result.conservation, result.soak
+    for check in account.checks:
+        if not check.holds:
+            yield f"conservation: {check.name}: {check.detail}"
+    if not account.holds and all(check.holds for check in account.checks):
+        yield "conservation: there is nothing to check it by"
+    for row in result.agreement:
+        if not row.holds:
+            yield f"agreement: {describe_difference(row)}"
+    if soak is not None:
+        yield from (f"trend: {describe_trend(trend)}" for trend in soak.trends if not trend.holds)
+        if soak.note:
+            yield f"soak: {soak.note}"
+
+
+def _explain_share(result: Result, share: float) -> str:
+    text = (
+        f"achieved {result.achieved.rate:,.0f}/s of {result.requested.rate or 0:,.0f}/s requested, "
+        f"{share:.1%} of what was planned; at least {LEAST_SHARE:.0%} are needed"
+    )
+    # Even of an idle server the last replies come after the end.
+    quickest_s = result.latency_us.min / _US_PER_S if result.latency_us else 0.0
+    if share + quickest_s / result.duration_s < LEAST_SHARE:
+        return text
+    return (
+        f"{text} (the quickest reply took {quickest_s * 1000:,.0f} ms: longer probes tell slow from behind)"
+    )
+
+
+def _note_lateness(result: Result) -> str | None:
+    """That the load was late itself, which may be what fails here."""
+    late_us, used = result.achieved.max_send_lag_us, result.load.cpu_percent
+    if late_us < _LATE_US:
+        return None
+    by = "" if used is None else f", which used {used:.0f} % of its machine"
+    return f"requests left up to {late_us / 1000:,.0f} ms late: the limit may be the load's{by}"
+
+
+def _figure(value: float | bool) -> str:  # noqa: FBT001 - a threshold's value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"  # noqa: PLR2004

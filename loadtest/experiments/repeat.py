@@ -1,0 +1,107 @@
+"""The same run several times: its figures' median and spread, and its objectives judged over all."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from msgspec import structs
+
+from loadtest.experiments.judgement import complaints
+from loadtest.experiments.single import RunInto
+from loadtest.plan.scenario import Plan
+from loadtest.processes.interrupts import Interrupts
+from loadtest.result.documents import write_document
+from loadtest.result.figures import measure
+from loadtest.result.repeated import FILE, FigureSpread, Repeated, RepeatedThreshold
+from loadtest.result.schema import Result, ThresholdOutcome
+from loadtest.result.thresholds import parse_threshold
+
+_EACH = "=="
+
+
+def repeat(
+    times: int,
+    plan: Plan,
+    folder: Path,
+    run_into: RunInto,
+    interrupts: Interrupts,
+    tell: Callable[[str], None],
+    *,
+    command: Sequence[str] = (),
+) -> Repeated:
+    """Runs it `times` times, until one fails or is interrupted, writing repeated.json after each.
+
+    Raises:
+        UsageError: It cannot be run like this.
+        RunError: The disk does not take the results.
+    """
+    results: dict[str, Result] = {}
+    summary: Repeated | None = None
+    while len(results) < times:
+        name = f"run-{len(results) + 1}"
+        tell(f"{name} of {times}")
+        try:
+            results[name] = run_into(plan, folder / name)
+        except KeyboardInterrupt:  # before or between runs; within one it is the run's
+            if not results:
+                raise
+        summary = structs.replace(summarise_runs(results), asked=times, command=list(command))
+        if summary.error is None and interrupts.count and len(results) < times:
+            summary = structs.replace(summary, error=f"interrupted after {summary.runs[-1]}")
+        write_document(summary, folder / FILE)
+        if summary.error is not None:
+            break
+    if summary is None:
+        raise ValueError(f"{times} runs are none")
+    return summary
+
+
+def summarise_runs(results: dict[str, Result]) -> Repeated:
+    """What the runs, by name, say together; at least one."""
+    first = next(iter(results.values()))
+    errors = [f"{name}: {result.error}" for name, result in results.items() if result.error]
+    broken = [f"{name}: {text}" for name, result in results.items() for text in complaints(result)]
+    return Repeated(
+        scenario=first.scenario,
+        target=first.target,
+        started=first.started,
+        asked=len(results),
+        runs=list(results),
+        error=errors[0] if errors else None,
+        figures=spread_figures(list(results.values())),
+        thresholds=[
+            _judge_all(expr, [result.thresholds[index] for result in results.values()])
+            for index, expr in enumerate(outcome.expr for outcome in first.thresholds)
+        ],
+        complaints=broken,
+        environment=first.environment,
+    )
+
+
+def spread_figures(results: Sequence[Result]) -> list[FigureSpread]:
+    """Every figure over the runs; those of a run that failed do not count."""
+    measured = [{} if result.error else measure(result) for result in results]
+    figures = list(dict.fromkeys(figure for values in measured for figure in values))
+    spreads = []
+    for figure in figures:
+        values = [of_run.get(figure) for of_run in measured]
+        there = [value for value in values if value is not None]
+        spreads.append(
+            FigureSpread(figure=figure, values=values, median=median(there), min=min(there), max=max(there))
+        )
+    return spreads
+
+
+def _judge_all(expr: str, outcomes: Sequence[ThresholdOutcome]) -> RepeatedThreshold:
+    """By the median; what has to be exactly so, by every run: of lost requests the median hides some."""
+    threshold = parse_threshold(expr)
+    held = [outcome.holds for outcome in outcomes]
+    values = [outcome.value for outcome in outcomes]
+    numbers = [value for value in values if value is not None and not isinstance(value, bool)]
+    if threshold.op == _EACH or len(numbers) < len(values):
+        failing = next((outcome for outcome in outcomes if not outcome.holds), outcomes[0])
+        return RepeatedThreshold(expr=expr, rule="each", held=held, value=failing.value, holds=all(held))
+    middle = median(numbers)
+    return RepeatedThreshold(
+        expr=expr, rule="median", held=held, value=middle, holds=threshold.allows(middle)
+    )

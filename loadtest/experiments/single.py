@@ -1,0 +1,50 @@
+"""One run into its result folder: what a single run, a repeated one and a search for the capacity share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from loadtest.collect.build import build_result
+from loadtest.experiments.transports import build_comparison, run_transports
+from loadtest.plan.scenario import Plan, TransportsScenario
+from loadtest.processes.interrupts import Interrupts
+from loadtest.report import artifacts
+from loadtest.report.console import Console
+from loadtest.result.histogram import LoggedInterval
+from loadtest.result.schema import Result
+from loadtest.run.execution import Options, run_scenario
+from subjectbus import UsageError
+
+RunInto = Callable[[Plan, Path], Result]
+"""Runs a plan, writes its result folder and returns the result, whatever became of the run."""
+
+
+def run_into(plan: Plan, folder: Path, options: Options, console: Console, interrupts: Interrupts) -> Result:
+    """Runs the plan; `interrupts`, entered, are held on return.
+
+    Raises:
+        UsageError: It cannot be run like this; the folder, if new, is not left behind.
+        RunError: The result cannot be written.
+    """
+    artifacts.create_folder(folder)
+    interrupts.release()
+    try:
+        result, logged = _execute(plan, options, console, interrupts)
+    except UsageError:
+        artifacts.discard_empty(folder)
+        raise
+    artifacts.write_folder(result, logged, folder)
+    return result
+
+
+def _execute(
+    plan: Plan, options: Options, console: Console, interrupts: Interrupts
+) -> tuple[Result, list[LoggedInterval]]:
+    """The result, with `interrupts` held, and what its histogram log is made of."""
+    if isinstance(plan, TransportsScenario):
+        finished = run_transports(plan, options, console.of_part, interrupts)
+        console.announce("writing results")
+        return build_comparison(plan, finished), []
+    with console:
+        collected = run_scenario(plan, options, console, interrupts)
+    console.announce("writing results")
+    return build_result(collected)

@@ -1,0 +1,126 @@
+"""A search for the capacity, rendered: report.html, report.md and the terminal's table."""
+
+import shlex
+from pathlib import Path
+
+from rich import box
+from rich.console import Console as Terminal
+from rich.table import Table as Grid
+
+from loadtest.report.canvas import Table, figure_text
+from loadtest.report.capacity_charts import draw_achieved, draw_latency
+from loadtest.report.pages import markdown_list, markdown_table, render_page, write_pages
+from loadtest.result.capacity import Capacity, Probe
+
+_US_PER_MS = 1e3
+_COLUMNS = (
+    "probe", "requested/s", "achieved/s", "of what was planned", "p50, ms", "p99, ms", "p99.9, ms",
+    "broker CPU, %", "load CPU, %", "verdict",
+)  # fmt: skip
+_SHORT = ("probe", "requested/s", "achieved/s", "p50, ms", "p99, ms", "verdict")
+"""Of these, what a terminal has room for."""
+
+
+def write_capacity(capacity: Capacity, folder: Path) -> None:
+    """Writes report.html and report.md of the search; RunError when the disk does not take them."""
+    write_pages(folder, html=render_capacity(capacity), markdown=to_markdown(capacity))
+
+
+def render_capacity(capacity: Capacity) -> str:
+    """The search's report.html."""
+    return render_page(
+        "capacity.html.j2",
+        capacity=capacity,
+        name=capacity.scenario["name"],
+        headline=_headline(capacity),
+        charts=[chart for chart in (draw_latency(capacity), draw_achieved(capacity)) if chart],
+        probes=tabulate(capacity),
+        failures=_failures(capacity),
+        conditions=_conditions(capacity),
+    )
+
+
+def to_markdown(capacity: Capacity) -> str:
+    """The search as Markdown."""
+    lines = [f"# Capacity of {capacity.scenario['name']}", "", f"{capacity.explanation}.", ""]
+    lines += [*markdown_table(Table(("", "per second"), _headline(capacity))), ""]
+    lines += ["## Probes", "", *markdown_table(tabulate(capacity)), ""]
+    if failures := _failures(capacity):
+        lines += ["## Why probes failed", "", *markdown_list(failures)]
+    lines += ["## Conditions", "", *markdown_list(f"{name}: {text}" for name, text in _conditions(capacity))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def show_capacity(capacity: Capacity, folder: Path, terminal: Terminal) -> None:
+    """The probes as a table, what was found, and where everything is."""
+    simple = box.SIMPLE_HEAD if terminal.is_terminal else box.ASCII2
+    grid = Grid(box=simple, title=f"capacity of {capacity.scenario['name']}")
+    for column in _SHORT:
+        grid.add_column(column, justify="right" if column != "probe" else "left", no_wrap=True)
+    for row in tabulate(capacity).rows:
+        grid.add_row(*(row[_COLUMNS.index(column)] for column in _SHORT))
+    terminal.print(grid)
+    for text in (f"capacity: {capacity.explanation}", f"result folder: {folder}"):
+        terminal.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def tabulate(capacity: Capacity) -> Table:
+    """A row for each probe, in their order."""
+    return Table(_COLUMNS, [_row(probe) for probe in capacity.probes])
+
+
+def _row(probe: Probe) -> list[str]:
+    latency = probe.latency_us
+    texts = [
+        figure_text(getattr(latency, name) / _US_PER_MS if latency else None)
+        for name in ("p50", "p99", "p99_9")
+    ]
+    return [
+        str(probe.number),
+        figure_text(probe.requested_rate),
+        figure_text(probe.achieved_rate),
+        f"{probe.achieved_share:.1%}",
+        *texts,
+        figure_text(probe.server_cpu_percent),
+        figure_text(probe.load_cpu_percent),
+        probe.verdict,
+    ]
+
+
+def _headline(capacity: Capacity) -> list[tuple[str, str]]:
+    return [
+        ("highest rate that holds", figure_text(capacity.capacity)),
+        ("achieved there", figure_text(capacity.capacity_achieved)),
+        ("lowest rate that fails above it", figure_text(capacity.fails_at)),
+    ]
+
+
+def _failures(capacity: Capacity) -> list[str]:
+    return [
+        f"probe {probe.number}, {probe.rate:,.10g}/s ({probe.verdict}): {'; '.join(probe.reasons)}"
+        for probe in capacity.probes
+        if probe.reasons
+    ]
+
+
+def _conditions(capacity: Capacity) -> list[tuple[str, str]]:
+    """What was searched for, and where."""
+    environment = capacity.environment
+    bound = "no bound" if capacity.to_rate is None else f"{capacity.to_rate:,.10g}/s"
+    always = (
+        f"at least {capacity.least_share:.0%} of the planned answered in time, all messages accounted for"
+    )
+    machine = f"{environment.get('cpu_model', '-')}, {environment.get('cores', '-')} hardware threads"
+    return [
+        ("objectives", "; ".join([*capacity.objectives, always])),
+        ("rates", f"from {capacity.from_rate:,.10g}/s to {bound}, to {capacity.precision:.2%}"),
+        (
+            "each probe",
+            f"{capacity.probe_s:g} s measured after {capacity.scenario['warmup_s']:g} s of warm-up",
+        ),
+        ("target", capacity.target or "own broker, a new one for each probe"),
+        ("load machine" if capacity.target else "machine", machine),
+        ("kernel", str(environment.get("kernel", "-"))),
+        ("started", capacity.started),
+        ("command", shlex.join(capacity.command) or "-"),
+    ]

@@ -1,0 +1,162 @@
+"""Runs side by side, rendered: as a page, as Markdown, as CSV and on the terminal."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich import box
+from rich.console import Console as Terminal
+from rich.table import Table as Grid
+
+from loadtest.report.canvas import Chart, Table
+from loadtest.report.compare_charts import Curve, draw_percentiles
+from loadtest.report.pages import markdown_list, markdown_table, render_page
+from loadtest.result.figures import Figure
+from loadtest.result.repeated import FigureSpread
+
+Verdict = Literal["baseline", "same", "better", "worse", "within spread", "not judged", "absent"]
+_PLAIN_WIDTH = 160
+_MARKS = {"better": "better", "worse": "WORSE", "within spread": "within spread"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of one side."""
+
+    spread: FigureSpread | None
+    """None where it does not have the figure."""
+    change: float | None
+    """Its median against the baseline's, as a share; infinite from 0, None without one of the two."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of all sides, the baseline first."""
+
+    figure: Figure
+    cells: Sequence[Cell]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Runs, or repeated runs, side by side."""
+
+    names: Sequence[str]
+    """Of the sides, the baseline first."""
+    runs: Sequence[int]
+    """How often each side was run."""
+    rows: Sequence[Row]
+    tolerance: float
+    """The share by which a judged figure may be worse."""
+    regressions: Sequence[str]
+    """A sentence each; none when everything is in order."""
+    differences: Sequence[str]
+    """In scenarios and environments: what the sides cannot be blamed for."""
+    curves: Sequence[Curve] = ()
+
+
+def explain(comparison: Comparison) -> str:
+    """What the verdicts mean."""
+    baseline, tolerance = comparison.names[0], 100 * comparison.tolerance
+    text = f"Changes are against {baseline}; worse by more than {tolerance:g} % is a regression."
+    if max(comparison.runs) == 1:
+        return text
+    return (
+        f"{text} Of repeated runs the medians are compared; lowest and highest value are in brackets. A "
+        "change no larger than what lies between these, on either side, is within the spread: no regression."
+    )
+
+
+def render_comparison(comparison: Comparison) -> str:
+    """A self-contained page."""
+    chart: Chart | None = draw_percentiles(comparison.curves)
+    return render_page(
+        "compare.html.j2",
+        comparison=comparison,
+        explanation=explain(comparison),
+        table=tabulate(comparison),
+        chart=chart,
+    )
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """The comparison as Markdown."""
+    lines = [f"# {', '.join(comparison.names)}", ""]
+    lines += markdown_list(f"**Regression:** {text}" for text in comparison.regressions) or [
+        "No regression.",
+        "",
+    ]
+    lines += [*markdown_table(tabulate(comparison)), "", explain(comparison), ""]
+    if comparison.differences:
+        lines += ["What differs besides:", "", *markdown_list(comparison.differences)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def to_csv(comparison: Comparison) -> str:
+    """A line for each figure and side: bare numbers in the figure's unit."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["figure", "unit", "run", "runs", "median", "min", "max", "change", "verdict"])
+    for row in comparison.rows:
+        for name, runs, cell in zip(comparison.names, comparison.runs, row.cells, strict=True):
+            spread = cell.spread
+            values = [spread.median, spread.min, spread.max] if spread else ["", "", ""]
+            change = "" if cell.change is None else cell.change
+            writer.writerow([row.figure.name, row.figure.unit, name, runs, *values, change, cell.verdict])
+    return text.getvalue()
+
+
+def show_comparison(comparison: Comparison, terminal: Terminal) -> None:
+    """The table, what differs, and the regressions."""
+    table = tabulate(comparison)
+    grid = Grid(box=box.SIMPLE_HEAD if terminal.is_terminal else box.ASCII2)
+    for number, column in enumerate(table.columns):
+        grid.add_column(column, justify="right" if number else "left", no_wrap=not number)
+    for row in table.rows:
+        style = "bold red" if any(_MARKS["worse"] in text for text in row) else None
+        grid.add_row(*row, style=style)
+    terminal.print(grid, highlight=False)
+    for text in [explain(comparison), *(f"differs: {text}" for text in comparison.differences)]:
+        terminal.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def to_text(comparison: Comparison) -> str:
+    """What the terminal shows, as plain text."""
+    file = io.StringIO()
+    show_comparison(comparison, Terminal(file=file, width=_PLAIN_WIDTH))
+    return file.getvalue()
+
+
+def tabulate(comparison: Comparison) -> Table:
+    """A row for each figure, two columns for each side but the baseline, which has one."""
+    baseline, *others = comparison.names
+    columns = ["figure", baseline, *(text for name in others for text in (name, "change"))]
+    rows = []
+    for row in comparison.rows:
+        first, *rest = row.cells
+        texts = [row.figure.title, _value(row.figure, first)]
+        for cell in rest:
+            texts += [_value(row.figure, cell), _change(cell)]
+        rows.append(texts)
+    return Table(columns, rows)
+
+
+def _value(figure: Figure, cell: Cell) -> str:
+    spread = cell.spread
+    if spread is None:
+        return "-"
+    text = figure.text(spread.median)
+    if len(spread.values) > 1:
+        text += f" ({figure.text(spread.min)} to {figure.text(spread.max)})"
+    return text
+
+
+def _change(cell: Cell) -> str:
+    if cell.change is None:
+        return "-"
+    share = "from 0" if cell.change == float("inf") else f"{100 * cell.change:+.1f} %"
+    mark = _MARKS.get(cell.verdict)
+    return f"{share} {mark}" if mark else share

@@ -1,0 +1,59 @@
+"""The pages of experiments, which are about several runs: written beside them, as HTML and as Markdown."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from loadtest.errors import RunError
+from loadtest.report.canvas import Table
+
+
+def render_page(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever the template shows
+    """A self-contained page."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("loadtest.report", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["verdict"] = _verdict
+    return environment.get_template(template).render(**values)
+
+
+def write_pages(folder: Path, *, html: str, markdown: str) -> None:
+    """`report.html` and `report.md`; RunError when the disk does not take them."""
+    write_text(folder / "report.html", html)
+    write_text(folder / "report.md", markdown)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file; RunError when the disk does not take it."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}") from error
+
+
+def markdown_table(table: Table, *, numbers: bool = True) -> list[str]:
+    """The table's lines, all columns but the first aligned to the right."""
+    rule = ["---", *(["---:" if numbers else "---"] * (len(table.columns) - 1))]
+    return [_markdown_row(row) for row in (table.columns, rule, *table.rows)]
+
+
+def markdown_list(texts: Iterable[str]) -> list[str]:
+    """A line for each text, and an empty one behind them."""
+    lines = [f"- {text}" for text in texts]
+    return [*lines, ""] if lines else []
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _verdict(holds: bool) -> Markup:  # noqa: FBT001 - a template passes one value
+    word = "holds" if holds else "fails"
+    return Markup('<span class="{}">{}</span>').format(word, word)

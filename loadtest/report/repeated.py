@@ -1,0 +1,98 @@
+"""The summary of repeated runs, rendered: report.html, report.md and the terminal's table."""
+
+import shlex
+from pathlib import Path
+
+from rich import box
+from rich.console import Console as Terminal
+from rich.table import Table as Grid
+
+from loadtest.report.canvas import Table
+from loadtest.report.pages import markdown_list, markdown_table, render_page, write_pages
+from loadtest.result.repeated import FigureSpread, Repeated, RepeatedThreshold
+
+EXPLANATION = (
+    "Spread is the distance between the lowest and the highest value, as a share of the median. A threshold "
+    "with == has to hold in every run, any other one for the median of the runs."
+)
+
+
+def write_repeated(repeated: Repeated, folder: Path) -> None:
+    """Writes report.html and report.md of the summary; RunError when the disk does not take them."""
+    write_pages(folder, html=render_repeated(repeated), markdown=to_markdown(repeated))
+
+
+def render_repeated(repeated: Repeated) -> str:
+    """The summary's report.html."""
+    return render_page(
+        "repeated.html.j2",
+        repeated=repeated,
+        name=repeated.scenario["name"],
+        table=tabulate(repeated, each=True),
+        thresholds=[(outcome, describe_threshold(outcome)) for outcome in repeated.thresholds],
+        explanation=EXPLANATION,
+        command=shlex.join(repeated.command),
+    )
+
+
+def to_markdown(repeated: Repeated) -> str:
+    """The summary as Markdown."""
+    lines = [f"# {repeated.scenario['name']}, {len(repeated.runs)} runs", ""]
+    if repeated.error:
+        lines += [f"**Failed:** {repeated.error}", ""]
+    lines += [*markdown_table(tabulate(repeated, each=True)), ""]
+    verdicts = [f"{_word(one.holds)}: {describe_threshold(one)}" for one in repeated.thresholds]
+    lines += [*markdown_list([*verdicts, *repeated.complaints]), EXPLANATION]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def show_repeated(repeated: Repeated, folder: Path, terminal: Terminal) -> None:
+    """The figures as a table, the verdicts, and where everything is."""
+    plain = not terminal.is_terminal
+    title = f"scenario {repeated.scenario['name']}, {len(repeated.runs)} of {repeated.asked} runs"
+    grid = Grid(box=box.ASCII2 if plain else box.SIMPLE_HEAD, title=title)
+    table = tabulate(repeated)
+    for number, column in enumerate(table.columns):
+        grid.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for row in table.rows:
+        grid.add_row(*row)
+    terminal.print(grid)
+    for outcome in repeated.thresholds:
+        _say(terminal, "threshold", describe_threshold(outcome), holds=outcome.holds)
+    for text in repeated.complaints:
+        _say(terminal, "check", text, holds=False)
+    terminal.print(f"result folder: {folder}", highlight=False, markup=False, soft_wrap=True)
+
+
+def describe_threshold(outcome: RepeatedThreshold) -> str:
+    """The objective, what it was judged by, and in how many runs it held."""
+    value = "no value" if outcome.value is None else f"{outcome.value:,}"
+    what = f"median {value}" if outcome.rule == "median" else f"in every run, {value}"
+    return f"{outcome.expr} ({what}; holds in {sum(outcome.held)} of {len(outcome.held)} runs)"
+
+
+def tabulate(repeated: Repeated, *, each: bool = False) -> Table:
+    """A row for each figure, with `each` also the value of each run."""
+    columns = ["figure", "median", "lowest", "highest", "spread"]
+    rows = [_row(spread) for spread in repeated.figures]
+    if each:
+        columns += repeated.runs
+        for row, spread in zip(rows, repeated.figures, strict=True):
+            row += [spread.figure.text(value) for value in spread.values]
+    return Table(columns, rows)
+
+
+def _row(spread: FigureSpread) -> list[str]:
+    share = spread.spread_share
+    texts = [spread.figure.text(value) for value in (spread.median, spread.min, spread.max)]
+    return [spread.figure.title, *texts, "-" if share is None else f"{100 * share:.1f} %"]
+
+
+def _say(terminal: Terminal, kind: str, text: str, *, holds: bool) -> None:
+    style = "green" if holds else "bold red"
+    line = f"{kind:<12} {_word(holds)}  {text}"
+    terminal.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _word(holds: bool) -> str:  # noqa: FBT001 - a truth value is all there is
+    return "holds" if holds else "FAILS"
