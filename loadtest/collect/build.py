@@ -13,6 +13,7 @@ import msgspec
 from loadtest.collect import agreement, broadcast
 from loadtest.collect.collected import Collected
 from loadtest.collect.conservation import add_sweeps, before_measuring, conserve
+from loadtest.collect.heatmap import draw_heatmap
 from loadtest.collect.soak import build_soak
 from loadtest.engine.messages import (
     BroadcasterResult,
@@ -250,6 +251,8 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         hosts=collected.hosts,
         command=collected.command,
         missing=collected.missing,
+        measured_from_s=collected.measured_from_s,
+        heatmap=draw_heatmap(logged),
     )
     if scenario.soak is not None:
         soak = build_soak(scenario.soak, collected.looks, collected.results)

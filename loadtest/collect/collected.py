@@ -64,6 +64,8 @@ class Collected:
     load: Load = field(default_factory=Load)
     counters: Mapping[str, Any] | None = None
     """The own broker's /varz after the drain."""
+    measured_from_s: float | None = None
+    """When the measured phase began, in seconds since the run did."""
     timeline: list[Sample] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
     """Of a soak."""

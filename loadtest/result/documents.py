@@ -1,4 +1,4 @@
-"""JSON documents of experiments: read with a clear error, written whole or not at all."""
+"""JSON documents of runs and experiments: read with a clear error, written whole or not at all."""
 
 import os
 from pathlib import Path
@@ -20,13 +20,19 @@ def read_document(path: Path, kind: type[Document], schema: int) -> Document:
     try:
         content = path.read_bytes()
         found = msgspec.json.decode(content, type=_Versioned).schema
+        if found is None:
+            raise ScenarioError(
+                f"{path}: has no schema: {kind.__name__.lower()} files of this program have one"
+            )
         if found != schema:
             raise ScenarioError(f"{path}: schema {found}, this version reads {schema}")
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise ScenarioError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
+    except msgspec.ValidationError as error:
         raise ScenarioError(f"{path}: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ScenarioError(f"{path}: truncated, or no JSON: {error}") from error
 
 
 def write_document(document: object, path: Path) -> None:
@@ -36,13 +42,25 @@ def write_document(document: object, path: Path) -> None:
         RunError: The disk does not take it; the earlier one stays.
     """
     text = msgspec.json.format(msgspec.json.encode(document), indent=2)
+    try:
+        replace_file(path, text + b"\n")
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror}") from error
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file beside it, brings that to the disk, and puts it in its place.
+
+    Raises:
+        OSError: The disk does not take it; what was there before stays, and nothing else.
+    """
     whole = path.with_name(f".{path.name}.part")
     try:
         with whole.open("wb") as file:
-            file.write(text + b"\n")
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         whole.replace(path)
-    except OSError as error:
+    except OSError:
         whole.unlink(missing_ok=True)
-        raise RunError(f"{path}: {error.strerror}") from error
+        raise

@@ -1,15 +1,15 @@
 """Histograms of nanoseconds, as the engine records them: merge, percentiles, and the two file formats."""
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from itertools import accumulate
 from math import ceil
 from typing import Self, TextIO
 
+import numpy as np
 from hdrh.histogram import HdrHistogram
+from numpy.typing import NDArray
 
 LOWEST_NS = 1
 HIGHEST_NS = 3_600_000_000_000
@@ -66,14 +66,14 @@ class Histogram:
         Values are the upper ends of the histogram's ranges, as all HdrHistogram tools have them; an empty
         histogram has 0.
         """
-        cumulative = list(accumulate(self._hdr.counts))
+        cumulative = np.cumsum(self._counts)
         return [self._value_at(Fraction(percentile) / 100, cumulative) for percentile in percentiles]
 
     def curve(self, points_per_decade: int = 40) -> list[tuple[float, int]]:
         """Points (1 / (1 - share), nanoseconds) from the lowest value to the highest: what charts draw."""
         if not self.count:
             return []
-        cumulative = list(accumulate(self._hdr.counts))
+        cumulative = np.cumsum(self._counts)
         points: list[tuple[float, int]] = []
         step = 0
         while (inverse := 10 ** (step / points_per_decade)) < self.count:
@@ -81,6 +81,18 @@ class Histogram:
             step += 1
         points.append((float(self.count), self._value_at(Fraction(1), cumulative)))
         return points
+
+    def floor(self, value_ns: int) -> int:
+        """The lowest value that the histogram does not tell apart from this one."""
+        return int(self._hdr.get_lowest_equivalent_value(value_ns))
+
+    def counts_from(self, edges_ns: Sequence[int]) -> NDArray[np.int64]:
+        """How many values there are from each edge up to the next one, and from the last one on.
+
+        Edges rise and are each a `floor`; what is below the first one is left out.
+        """
+        starts = [self._hdr.get_counts_array_index(edge) for edge in edges_ns]
+        return np.add.reduceat(self._counts, starts)
 
     def distribution(self) -> list[tuple[int, float, int]]:
         """Rows of a .hgrm file: nanoseconds, share of all values, count up to there."""
@@ -96,10 +108,16 @@ class Histogram:
         """Buckets and sub-buckets, which .hgrm files state."""
         return self._hdr.bucket_count, self._hdr.sub_bucket_count
 
-    def _value_at(self, share: Fraction, cumulative: list[int]) -> int:
-        if not cumulative or not cumulative[-1]:
+    @property
+    def _counts(self) -> NDArray[np.int64]:
+        """Of each range, in the order of values; not a copy."""
+        return np.frombuffer(self._hdr.counts, dtype=np.int64)
+
+    def _value_at(self, share: Fraction, cumulative: NDArray[np.int64]) -> int:
+        total = int(cumulative[-1])
+        if not total:
             return 0
-        index = bisect_left(cumulative, max(1, ceil(share * cumulative[-1])))
+        index = int(np.searchsorted(cumulative, max(1, ceil(share * total))))
         return int(self._hdr.get_highest_equivalent_value(self._hdr.get_value_from_index(index)))
 
 

@@ -1,23 +1,16 @@
 """The result of a run: `result.json`, schema 1. Times named `_us` are microseconds, `_s` seconds."""
 
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from loadtest.errors import ScenarioError
 from loadtest.result.broker_view import Agreement, BrokerSample, BrokerView
+from loadtest.result.documents import read_document, write_document
 from loadtest.result.reference import Reference
 
 SCHEMA = 1
-_FREE_TABLES = (
-    "scenario",
-    "environment",
-    "conservation.dropped",
-    "achieved.statuses",
-    "broker_view.closed",
-)
 
 
 class Requested(Struct, frozen=True, kw_only=True):
@@ -445,6 +438,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """The arguments that the run was started with, to do it again."""
     missing: list[str] = []
     """Workers whose results never came, such as "requestor 2 on host b: no result"; counts lack theirs."""
+    measured_from_s: float | None = None
+    """When the measured phase began, in seconds since the run did; None if it never came to that."""
 
     @property
     def holds(self) -> bool:
@@ -461,61 +456,9 @@ class Result(Struct, frozen=True, kw_only=True):
 
 def read_result(folder: Path) -> Result:
     """The result in a result folder; ScenarioError when there is none or it is not of this schema."""
-    path = folder / "result.json"
-    try:
-        result = msgspec.json.decode(path.read_bytes(), type=Result)
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from error
-    except msgspec.MsgspecError as error:
-        raise ScenarioError(f"{path}: {error}") from error
-    if result.schema != SCHEMA:
-        raise ScenarioError(f"{path}: schema {result.schema}, this version reads {SCHEMA}")
-    return result
+    return read_document(folder / "result.json", Result, SCHEMA)
 
 
 def write_result(result: Result, folder: Path) -> None:
-    """Writes `result.json`."""
-    text = msgspec.json.format(msgspec.json.encode(result), indent=2)
-    (folder / "result.json").write_bytes(text + b"\n")
-
-
-def value_at(result: Result, path: str) -> object:
-    """The value at a dotted path; None where the run has none."""
-    value: object = result
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
-    return value
-
-
-def is_value_path(path: str) -> bool:
-    """Whether a dotted path can lead to a value; the keys of free tables are not known ahead."""
-    if path in value_paths():
-        return True
-    return any(path.startswith(f"{table}.") for table in _FREE_TABLES)
-
-
-def value_paths() -> list[str]:
-    """Every dotted path that leads to a number or a truth value of a result."""
-    return _paths_of(Result, "")
-
-
-def _paths_of(cls: type[Struct], prefix: str) -> list[str]:
-    hints = get_type_hints(cls)
-    paths: list[str] = []
-    for field in structs.fields(cls):
-        annotation = hints[field.name]
-        alternatives = (
-            (annotation,)
-            if get_origin(annotation) is not None and not _is_union(annotation)
-            else (get_args(annotation) or (annotation,))
-        )
-        for leaf in alternatives:
-            if isinstance(leaf, type) and issubclass(leaf, Struct):
-                paths += _paths_of(leaf, f"{prefix}{field.name}.")
-            elif leaf in (int, float, bool):
-                paths.append(f"{prefix}{field.name}")
-    return paths
-
-
-def _is_union(annotation: object) -> bool:
-    return type(None) in get_args(annotation)
+    """Writes `result.json`, whole or not at all; RunError when the disk does not take it."""
+    write_document(result, folder / "result.json")

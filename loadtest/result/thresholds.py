@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt
 
 from loadtest.errors import ThresholdError
-from loadtest.result.schema import Result, ThresholdOutcome, is_value_path, value_at, value_paths
+from loadtest.result.paths import is_value_path, value_at, value_paths
+from loadtest.result.schema import Result, ThresholdOutcome
 from subjectbus import settings
 
 _OPERATORS = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq}

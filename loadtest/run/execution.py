@@ -411,6 +411,7 @@ class _Run:
         if total.phase != self._phase and total.phase == "measuring":
             self._collected.started = datetime.now(UTC) - timedelta(seconds=total.elapsed_s)
             self._measuring_since_s = now - total.elapsed_s
+            self._collected.measured_from_s = round(self._measuring_since_s - self._began_s, 3)
         self._phase = total.phase
         self._next_sample_s = now + _SAMPLE_EVERY_S
         server_cpu, server_rss, load_cpu = self._meter.look(measuring=total.phase == "measuring")

@@ -2,7 +2,8 @@ import pytest
 from msgspec import structs
 
 from loadtest.errors import ThresholdError
-from loadtest.result.schema import Server, value_paths
+from loadtest.result.paths import value_paths
+from loadtest.result.schema import Server
 from loadtest.result.thresholds import parse_threshold
 from tests.loadtest import samples
 
