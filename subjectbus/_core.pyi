@@ -53,7 +53,7 @@ class Requestor:
         """Starts the threads and the connect phase; returns at once."""
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins the sweep if there is one, then the warm-up, at a time of the run's clock or now."""
+        """Begins sweep or warm-up at a time of the run's clock, or now; returns at once."""
 
     def stop(self) -> None:
         """Ends early: no more requests, then the drain, then the result; returns at once."""
@@ -76,6 +76,9 @@ class Provider:
 
     def connect(self) -> None:
         """Starts the threads and the connect phase; returns at once."""
+
+    def start(self, at_ns: int | None = None) -> None:
+        """Counts stalls from a time of the run's clock on, or from now; returns at once."""
 
     def stop(self) -> None:
         """Ends answering; the counts become the result. Returns at once."""

@@ -67,11 +67,22 @@ def _refuse_unknown_keys(
 ) -> None:
     fields = {field.encode_name: field.type for field in msgspec.structs.fields(cls)}
     for key, value in values.items():
+        if key == cls.__struct_config__.tag_field:
+            continue
         if key not in fields:
             raise ConfigError(f'{where}: unknown key "{prefix}{key}"{suggestion(key, fields)}')
-        nested = next((t for t in _leaf_types(fields[key]) if _is_struct(t)), None)
-        if nested is not None and isinstance(value, Mapping):
+        if isinstance(value, Mapping) and (nested := _struct_for(fields[key], value)) is not None:
             _refuse_unknown_keys(nested, value, where, f"{prefix}{key}.")
+
+
+def _struct_for(annotation: Any, value: Mapping[str, Any]) -> type[msgspec.Struct] | None:  # noqa: ANN401
+    """The struct that a table is read as: of several the one that its tag names, if any."""
+    structs: list[type[msgspec.Struct]] = [leaf for leaf in _leaf_types(annotation) if _is_struct(leaf)]
+    for struct in structs:
+        config = struct.__struct_config__
+        if config.tag_field is None or value.get(config.tag_field) == config.tag:
+            return struct
+    return None
 
 
 def _is_struct(candidate: object) -> bool:
@@ -93,10 +104,31 @@ def _explain(cls: type[msgspec.Struct], text: str) -> str:
     if match is None or not match["key"]:
         return text.replace("`", "")
     what, key = match["what"], match["key"]
+    if (tags := _tags(cls, what, key)) is not None:
+        return tags
     if what.startswith("Invalid enum value"):
         return f"{key}: {what[0].lower()}{what[1:]}{_choices(cls, key)}"
     what = what.replace("`", "").replace(" | unset", "")
     return f"{key}: {what[0].lower()}{what[1:]}"
+
+
+def _tags(cls: type[msgspec.Struct], what: str, key: str) -> str | None:
+    """What is wrong with the key that says which of several structs a table is, if that is wrong."""
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        table, last = key, missing[1]
+    else:
+        table, _, last = key.rpartition(".")
+    annotation: Any = cls
+    for part in filter(None, table.split(".")):
+        nested = next((leaf for leaf in _leaf_types(annotation) if _is_struct(leaf)), None)
+        fields = msgspec.structs.fields(nested) if nested else ()
+        annotation = next((f.type for f in fields if f.encode_name == part), None)
+    configs = [leaf.__struct_config__ for leaf in _leaf_types(annotation) if _is_struct(leaf)]
+    tags = [str(config.tag) for config in configs if config.tag_field == last]
+    if not tags:
+        return None
+    fault = "is missing" if missing else what.replace("`", "").lower()
+    return f"{table}.{last}: {fault} (choose from {', '.join(tags)})"
 
 
 def _choices(cls: type[msgspec.Struct], key: str) -> str:

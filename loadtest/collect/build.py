@@ -23,6 +23,7 @@ from loadtest.engine.messages import (
     ProviderResult,
     RequestorResult,
 )
+from loadtest.plan.profile import planned
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, is_http
 from loadtest.result.histogram import Histogram, LoggedInterval
 from loadtest.result.reference import PUBLISHED_2014_BYTE, PUBLISHED_2016, PUBLISHED_2025, Reference
@@ -262,7 +263,8 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
 
 
 def _request(scenario: AnyScenario) -> Requested:
-    connections, rate, subjects = scenario.connections, scenario.rate, scenario.connections
+    connections, subjects = scenario.connections, scenario.connections
+    rate = planned(scenario, 0, scenario.duration_s) / scenario.duration_s
     if is_http(scenario):
         subjects = scenario.providers if isinstance(scenario, Scenario) else 0
     if isinstance(scenario, BroadcastScenario):

@@ -170,10 +170,12 @@ def _answers(providers: Sequence[ProviderResult]) -> Check:
     received, sent = (sum(getattr(part, name) for part in providers) for name in ("received", "sent"))
     astray = {name: sum(getattr(part, name) for part in providers) for name in _ASTRAY}
     found = [f"{name} {count:,}" for name, count in astray.items() if count]
+    lost = sum(part.dropped for part in providers)
+    dropped = f" + dropped {lost:,}" if lost else ""
     return Check(
         name="providers",
-        detail=", ".join([f"received {received:,} = sent {sent:,}", *found]),
-        holds=all(part.received == part.sent for part in providers) and not found,
+        detail=", ".join([f"received {received:,} = sent {sent:,}{dropped}", *found]),
+        holds=all(part.received == part.sent + part.dropped for part in providers) and not found,
     )
 
 

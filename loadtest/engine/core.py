@@ -30,7 +30,7 @@ class Requestor:
         self._core.connect()
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins sweep or warm-up, at a time of the run's clock or now; measured phase and drain follow."""
+        """Begins sweep or warm-up, at a time of the run's clock or now; the rest follows by itself."""
         self._core.start(at_ns)
 
     def stop(self) -> None:
@@ -53,7 +53,8 @@ class Requestor:
 class Provider:
     """Providers that answer the requests on their subjects as soon as they are connected.
 
-    Calling order: `connect()`, phase "connected", `stop()`, phase "done", `result()`, `close()`.
+    Calling order: `connect()`, phase "connected", `start()` where they stall, `stop()`, phase "done",
+    `result()`, `close()`.
     """
 
     def __init__(self, config: ProviderConfig) -> None:
@@ -64,11 +65,12 @@ class Provider:
         """Begins to open the connections."""
         self._core.connect()
 
-    def start(self, _at_ns: int | None = None) -> None:
-        """Nothing to do: providers answer from the moment they are connected."""
+    def start(self, at_ns: int | None = None) -> None:
+        """Counts stalls from a time of the run's clock on, or from now; answering has begun before."""
+        self._core.start(at_ns)
 
     def stop(self) -> None:
-        """Answers no more and ends in phase "done"."""
+        """Sends the replies that wait, answers no more and ends in phase "done"."""
         self._core.stop()
 
     def progress(self) -> Progress:

@@ -40,6 +40,9 @@ class UsersConfig(EngineConfig, frozen=True, kw_only=True):
     duration_s: float
     timeout_s: float
     arrivals: Literal["uniform", "poisson"]
+    profile: tuple[tuple[float, float, float], ...] = ()
+    """How the rate changes over the measured phase: lengths in seconds, each with the multiples of the rate
+    that it begins and ends with; empty where it does not."""
 
 
 class RequestorConfig(UsersConfig, frozen=True, kw_only=True):
@@ -69,6 +72,13 @@ class ProviderConfig(EngineConfig, frozen=True, kw_only=True):
     first_provider: int
     reply_bytes: int
     threads: int
+    rate: float = 0.0
+    """Requests per second that all of this process answer at most; 0 = no limit."""
+    delay_s: float = 0.0
+    """How much later replies leave to requests that arrive in the first `delay_for_s` of every
+    `delay_every_s`, counted from the start; 0 = no such delay."""
+    delay_for_s: float = 0.0
+    delay_every_s: float = 0.0
 
 
 class BroadcasterConfig(UsersConfig, frozen=True, kw_only=True):
@@ -216,6 +226,8 @@ class ProviderResult(Struct, frozen=True, kw_only=True):
     connections: int
     received: int
     sent: int
+    dropped: int = 0
+    """Requests received and not answered: too many waited, or their provider's connection was lost."""
     unanswerable: int = 0
     """Messages without an id or a reply subject."""
     misrouted: int = 0
@@ -289,7 +301,10 @@ class Connect(Struct, frozen=True, tag="connect", tag_field="command"):
 
 
 class Start(Struct, frozen=True, tag="start", tag_field="command"):
-    """Begin the sweep where there is one, the warm-up after it or without one; not for providers."""
+    """Begin the sweep where there is one, the warm-up after it or without one.
+
+    Providers, who answer from the moment they are connected, count their stalls from the warm-up's start on.
+    """
 
     at_ns: int | None = None
     """When, by the run's clock, so that all of one run begin together; None is at once."""

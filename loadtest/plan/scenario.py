@@ -7,9 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct, structs, to_builtins
 
 from loadtest.errors import ScenarioError
+from loadtest.plan.profile import Constant, Profile, find_fault, planned
 from subjectbus import BrokerConfig, settings
 from subjectbus.errors import ConfigError
 
@@ -50,6 +51,17 @@ class SoakPlan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     growth_percent_per_hour: GrowthLimits = GrowthLimits()
 
 
+class ProviderDelay(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Providers that stall from time to time."""
+
+    delay_ms: Annotated[float, Meta(gt=0, le=3_600_000)]
+    """How much later than at once the replies leave to requests that arrive in a stall."""
+    for_s: Annotated[float, Meta(ge=0.001)]
+    """Length of a stall."""
+    every_s: Annotated[float, Meta(ge=0.001)]
+    """From the beginning of one stall to that of the next; the first one begins with the warm-up."""
+
+
 class _Base(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every scenario has."""
 
@@ -81,6 +93,8 @@ class _Common(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests, or messages, that are always outstanding, all together: a closed loop. 0 with `rate`."""
     arrivals: Literal["uniform", "poisson"] = "uniform"
     """Planned times of an open loop: evenly spaced, or with exponential gaps."""
+    profile: Profile = Constant()
+    """How the rate of an open loop changes over the measured phase, in multiples of `rate`."""
     threads: Count = 1
     """Threads of each process that has users."""
     sources: tuple[str, ...] = ()
@@ -121,6 +135,11 @@ class Scenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
     requestors: Count = 1
     """Processes that share the users and the load."""
     provider_threads: Count = 1
+    provider_rate: Annotated[float, Meta(ge=0, le=1e8)] = 0.0
+    """Requests per second that all providers together answer at most, one after the other: a queue with one
+    server. 0 = no limit."""
+    provider_delay: ProviderDelay | None = None
+    """Stalls of the providers: a latency of known size."""
     churn_rate: Annotated[float, Meta(ge=0)] = 0.0
     """Connections per second, all users together, that are closed and established again while requests go
     on: from the warm-up to the end of the measured phase, nobody's with a request outstanding."""
@@ -300,6 +319,15 @@ def find_contradiction(scenario: Plan) -> str | None:
     """What keys say against each other; None when nothing."""
     if isinstance(scenario, TransportsScenario):
         return None
+    fault = _find_loop_contradiction(scenario) or find_fault(scenario.profile, scenario.duration_s)
+    if fault is not None:
+        return fault
+    if isinstance(scenario, BroadcastScenario):
+        return _find_broadcast_contradiction(scenario)
+    return _find_request_contradiction(scenario)
+
+
+def _find_loop_contradiction(scenario: AnyScenario) -> str | None:
     if (scenario.rate > 0) == (scenario.outstanding > 0):
         how_many = "both are given" if scenario.rate else "neither is given"
         return (
@@ -308,9 +336,9 @@ def find_contradiction(scenario: Plan) -> str | None:
         )
     if scenario.outstanding and scenario.arrivals != "uniform":
         return f"arrivals: a closed loop has no planned times to be {scenario.arrivals}"
-    if isinstance(scenario, BroadcastScenario):
-        return _find_broadcast_contradiction(scenario)
-    return _find_request_contradiction(scenario)
+    if scenario.outstanding and not isinstance(scenario.profile, Constant):
+        return 'profile: a closed loop has no rate that could change; give a rate, or the kind "constant"'
+    return None
 
 
 def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | None:
@@ -320,7 +348,12 @@ def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | Non
     users, outstanding, calls = scenario.users, scenario.outstanding, scenario.calls
     churns = isinstance(scenario, Scenario) and scenario.churn_rate > 0
     over_http = is_http(scenario)
+    delay = scenario.provider_delay if isinstance(scenario, Scenario) else None
     faults = (
+        (
+            delay is not None and delay.for_s > delay.every_s,
+            f"provider_delay.for_s: {delay.for_s:g} is more than every_s, {delay.every_s:g}" if delay else "",
+        ),
         (
             calls > 0 and not outstanding,
             "calls: only a closed loop ends after a number of requests; give outstanding and no rate",
@@ -345,7 +378,7 @@ def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | Non
 
 def _find_broadcast_contradiction(scenario: BroadcastScenario) -> str | None:
     users, subjects, processes = scenario.users, scenario.subjects, scenario.processes
-    messages = scenario.rate * scenario.duration_s
+    messages = planned(scenario, 0, scenario.duration_s)
     faults = (
         (processes > users, f"processes: {processes} processes for {users} users"),
         (subjects > users, f"subjects: {subjects} subjects for {users} users"),
@@ -406,12 +439,21 @@ def _convert(table: dict[str, Any], where: str) -> Plan:
         scenario = settings.convert(kind, table, where)
     except ConfigError as error:
         raise ScenarioError(str(error)) from error
-    for key, value in structs.asdict(scenario).items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ScenarioError(f"{where}: {key}: expected a finite number, got {value}")
+    if (found := _find_infinite(to_builtins(scenario))) is not None:
+        raise ScenarioError(f"{where}: {found[0]}: expected a finite number, got {found[1]}")
     if scenario.seed >= _SEEDS:
         raise ScenarioError(f"{where}: seed: expected int < 2**64")
     return scenario
+
+
+def _find_infinite(table: dict[str, Any], prefix: str = "") -> tuple[str, float] | None:
+    """The first number that is none, with its key."""
+    for key, value in table.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{prefix}{key}", value
+        if isinstance(value, dict) and (found := _find_infinite(value, f"{prefix}{key}.")) is not None:
+            return found
+    return None
 
 
 def _kind(table: dict[str, Any], where: str) -> type[Plan]:

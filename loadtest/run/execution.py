@@ -299,18 +299,18 @@ class _Run:
 
     def _drive(self) -> None:
         scenario = self._scenario
-        self._start_together()
+        self._start_together(also=self._fleet.providers)
         longest_s = scenario.warmup_s + scenario.duration_s + scenario.timeout_s + _SLACK_S
         self._until(lambda: all(worker.finished for worker in self._fleet.requestors), longest_s, "the run")
         self._look_at_period(scenario.duration_s)
 
-    def _start_together(self) -> None:
-        """At one time, which all others must have heard of before the first one publishes."""
+    def _start_together(self, also: Sequence[Worker] = ()) -> None:
+        """At one time, of which `also` hears, and which all others know before the first one publishes."""
         first, *others = self._fleet.requestors
         delay_ns = _SPREAD_START_DELAY_NS if self._placement.is_spread else _START_DELAY_NS
-        start = Start(time.monotonic_ns() + delay_ns) if others else Start()
+        start = Start(time.monotonic_ns() + delay_ns)
         phase = first.progress.phase
-        for worker in others:
+        for worker in [*also, *others]:
             worker.send(start)
         if isinstance(self._scenario, BroadcastScenario):
             self._until(lambda: all(w.progress.phase != phase for w in others), _SLACK_S, "the start")

@@ -9,6 +9,7 @@ from loadtest.engine.messages import (
     RequestorConfig,
     UsersConfig,
 )
+from loadtest.plan.profile import Constant, segments
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
 
 _LEAST_BYTES = 16  # of a request, where none has any
@@ -23,6 +24,8 @@ def _part(total: int, index: int, parts: int) -> tuple[int, int]:
 def _share(scenario: AnyScenario, engine: EngineConfig, index: int, processes: int) -> UsersConfig:
     """The users of process `index`, and what is the same for all `processes`."""
     first, users = _part(scenario.users, index, processes)
+    is_constant = isinstance(scenario.profile, Constant)
+    profile = () if is_constant else tuple(segments(scenario.profile, scenario.duration_s))
     return UsersConfig(
         **structs.asdict(engine),
         users=users,
@@ -34,6 +37,7 @@ def _share(scenario: AnyScenario, engine: EngineConfig, index: int, processes: i
         duration_s=scenario.duration_s,
         timeout_s=scenario.timeout_s,
         arrivals=scenario.arrivals,
+        profile=profile,
     )
 
 
@@ -57,15 +61,22 @@ def share_requests(scenario: Scenario | FetchScenario, engine: EngineConfig, ind
     )
 
 
-def share_providers(scenario: Scenario, engine: EngineConfig, index: int, processes: int) -> ProviderConfig:
-    """The providers of process `index` of `processes`."""
+def share_providers(
+    scenario: Scenario, engine: EngineConfig, index: int = 0, processes: int = 1
+) -> ProviderConfig:
+    """Those of provider process `index`, and their part of what all together may answer."""
     first, providers = _part(scenario.providers, index, processes)
+    delay = scenario.provider_delay
     return ProviderConfig(
         **structs.asdict(engine),
         providers=providers,
         first_provider=first,
         reply_bytes=scenario.reply_bytes,
-        threads=scenario.provider_threads,
+        threads=min(scenario.provider_threads, providers),
+        rate=scenario.provider_rate * providers / scenario.providers,
+        delay_s=delay.delay_ms / 1000 if delay else 0.0,
+        delay_for_s=delay.for_s if delay else 0.0,
+        delay_every_s=delay.every_s if delay else 0.0,
     )
 
 

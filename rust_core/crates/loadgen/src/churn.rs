@@ -10,6 +10,7 @@ use std::time::Duration;
 use reactor::ConnId;
 
 use crate::config::{Arrivals, RequestorConfig};
+use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 
@@ -39,8 +40,10 @@ impl Churn {
         let rate = config.churn_rate * f64::from(users) / f64::from(config.users);
         let phase = f64::from(thread) / f64::from(config.threads);
         let end = nanoseconds(config.warmup_s + config.duration_s);
-        let turns = (rate > 0.0)
-            .then(|| Schedule::open(Arrivals::Uniform, rate, phase, end, Rng::new(config.seed)));
+        let turns = (rate > 0.0).then(|| {
+            let (profile, rng) = (Profile::constant(), Rng::new(config.seed));
+            Schedule::open(Arrivals::Uniform, rate, profile, phase, end, rng)
+        });
         Self {
             turns,
             next: 0,

@@ -4,11 +4,14 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use protocol::ws::handshake;
 use reactor::DriverKind;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+
+use crate::profile::{self, Segment};
+
+mod fields;
+
+pub(crate) use fields::{Fields, in_range};
 
 /// A configuration that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,6 +161,9 @@ pub struct RequestorConfig {
     pub churn_rate: f64,
     /// How the requests of an open loop are spread over time.
     pub arrivals: Arrivals,
+    /// How the rate changes in the measured phase, in multiples of `rate`; empty where it does not. The
+    /// warm-up has the first of them.
+    pub profile: Vec<Segment>,
     /// By how much the plan is shifted, in mean distances between two requests: so processes that
     /// begin together take turns.
     pub phase: f64,
@@ -165,8 +171,8 @@ pub struct RequestorConfig {
     pub clock_offset_ns: i64,
 }
 
-/// What a [`Provider`](crate::Provider) does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a [`Provider`](crate::Provider) does. Sizes are in bytes, times in seconds.
+#[derive(Debug, Clone, PartialEq)]
 pub struct ProviderConfig {
     /// `transport`, `address`, `host`, `path`: the server.
     pub target: Target,
@@ -174,8 +180,17 @@ pub struct ProviderConfig {
     pub providers: u32,
     /// The number K of the first provider, who is subscribed to `/s/K`.
     pub first_provider: u32,
-    /// Size of a reply's payload in bytes.
+    /// Size of a reply's payload.
     pub reply_bytes: usize,
+    /// Requests a second that all of them together answer at most, one after the other; 0 for no limit.
+    pub rate: f64,
+    /// How much later than at once a reply leaves whose request arrives in the first `delay_for_s` of
+    /// every `delay_every_s`, counted from the start; 0 for no such delay.
+    pub delay_s: f64,
+    /// See `delay_s`.
+    pub delay_for_s: f64,
+    /// See `delay_s`.
+    pub delay_every_s: f64,
     /// Threads that the providers are divided among.
     pub threads: u32,
     /// How the kernel is asked.
@@ -226,6 +241,7 @@ impl RequestorConfig {
             connect_in_flight: fields.or("connect_in_flight", 512)?,
             churn_rate: fields.or("churn_rate", 0.0)?,
             arrivals: fields.or("arrivals", Arrivals::Uniform)?,
+            profile: fields.or("profile", Vec::new())?,
             phase: fields.or("phase", 0.0)?,
             clock_offset_ns: fields.or("clock_offset_ns", 0)?,
         };
@@ -295,8 +311,14 @@ impl RequestorConfig {
         Ok(())
     }
 
+    /// The highest rate of all, in requests a second.
+    pub(crate) fn peak_rate(&self) -> f64 {
+        self.rate * profile::peak(&self.profile)
+    }
+
     /// One of `rate` and `outstanding`, and not more than a thread can keep in mind.
     fn check_load(&self) -> Result<(), ConfigError> {
+        profile::check(&self.profile, self.duration_s, self.outstanding > 0)?;
         if self.outstanding > 0 {
             if self.rate != 0.0 {
                 let what = "a closed loop has no rate: give one of the two";
@@ -326,13 +348,14 @@ impl RequestorConfig {
             return Err(ConfigError::new("rate", what));
         }
         in_range("rate", self.rate, 1e-3, MAX_RATE)?;
-        let remembered = self.rate / f64::from(self.threads) * (self.timeout_s + 1.0);
+        let peak = self.peak_rate();
+        let remembered = peak / f64::from(self.threads) * (self.timeout_s + 1.0);
         let limit = crate::inflight::MAX_CAPACITY as f64 / 2.0;
         if remembered > limit {
             let what = format!(
-                "{} requests a second with a timeout of {} s on {} threads: a thread would have to \
+                "{peak} requests a second with a timeout of {} s on {} threads: a thread would have to \
                  remember {remembered:.0} requests, at most {limit:.0} are possible",
-                self.rate, self.timeout_s, self.threads
+                self.timeout_s, self.threads
             );
             return Err(ConfigError::new("rate", what));
         }
@@ -352,125 +375,33 @@ impl ProviderConfig {
             providers: fields.or("providers", 16)?,
             first_provider: fields.or("first_provider", 0)?,
             reply_bytes: fields.or("reply_bytes", 256)?,
+            rate: fields.or("rate", 0.0)?,
+            delay_s: fields.or("delay_s", 0.0)?,
+            delay_for_s: fields.or("delay_for_s", 0.0)?,
+            delay_every_s: fields.or("delay_every_s", 0.0)?,
             threads: fields.or("threads", 1)?,
             driver: fields.driver()?,
             clock_offset_ns: fields.or("clock_offset_ns", 0)?,
         };
         fields.finish()?;
-        in_range("providers", config.providers, 1, MAX_PROVIDERS)?;
-        let last = MAX_PROVIDERS - config.providers;
-        in_range("first_provider", config.first_provider, 0, last)?;
-        in_range("reply_bytes", config.reply_bytes, MIN_PAYLOAD, MAX_PAYLOAD)?;
-        in_range(
-            "threads",
-            config.threads,
-            1,
-            MAX_THREADS.min(config.providers),
-        )?;
+        config.check()?;
         Ok(config)
     }
-}
 
-/// An error that names the key unless `value` lies between the two.
-pub(crate) fn in_range<T: PartialOrd + fmt::Display>(
-    key: &'static str,
-    value: T,
-    least: T,
-    most: T,
-) -> Result<(), ConfigError> {
-    // Written so that NaN is out of range.
-    if least <= value && value <= most {
+    fn check(&self) -> Result<(), ConfigError> {
+        in_range("providers", self.providers, 1, MAX_PROVIDERS)?;
+        let last = MAX_PROVIDERS - self.providers;
+        in_range("first_provider", self.first_provider, 0, last)?;
+        in_range("reply_bytes", self.reply_bytes, MIN_PAYLOAD, MAX_PAYLOAD)?;
+        in_range("threads", self.threads, 1, MAX_THREADS.min(self.providers))?;
+        in_range("rate", self.rate, 0.0, MAX_RATE)?;
+        in_range("delay_s", self.delay_s, 0.0, 3600.0)?;
+        if self.delay_s > 0.0 {
+            let every = self.delay_every_s;
+            in_range("delay_every_s", every, 1e-3, MAX_TIME_S)?;
+            in_range("delay_for_s", self.delay_for_s, 1e-3, every)?;
+        }
         Ok(())
-    } else {
-        Err(ConfigError::new(
-            key,
-            format!("{value} is not between {least} and {most}"),
-        ))
-    }
-}
-
-/// The keys that have not been read yet. Reading key by key lets every error name its own.
-pub(crate) struct Fields(Map<String, Value>);
-
-impl Fields {
-    pub(crate) fn parse(json: &str) -> Result<Self, ConfigError> {
-        let fields = serde_json::from_str(json);
-        fields
-            .map(Self)
-            .map_err(|error| ConfigError::new("", format!("not a JSON object: {error}")))
-    }
-
-    fn take<T: DeserializeOwned>(&mut self, key: &'static str) -> Result<Option<T>, ConfigError> {
-        let value = self.0.remove(key).map(serde_json::from_value);
-        value
-            .transpose()
-            .map_err(|error| ConfigError::new(key, error.to_string()))
-    }
-
-    pub(crate) fn required<T: DeserializeOwned>(
-        &mut self,
-        key: &'static str,
-    ) -> Result<T, ConfigError> {
-        self.take(key)?
-            .ok_or_else(|| ConfigError::new(key, "is missing"))
-    }
-
-    pub(crate) fn or<T: DeserializeOwned>(
-        &mut self,
-        key: &'static str,
-        default: T,
-    ) -> Result<T, ConfigError> {
-        Ok(self.take(key)?.unwrap_or(default))
-    }
-
-    pub(crate) fn target(&mut self) -> Result<Target, ConfigError> {
-        let transport = self.required("transport")?;
-        let address: SocketAddr = self.required("address")?;
-        let target = Target {
-            transport,
-            address,
-            host: self.take("host")?.unwrap_or_else(|| address.to_string()),
-            path: self.or("path", "/".to_owned())?,
-            sources: self.or("sources", Vec::new())?,
-        };
-        let is_reachable = |source: &IpAddr| source.is_ipv4() == address.is_ipv4();
-        if let Some(source) = target.sources.iter().find(|source| !is_reachable(source)) {
-            let what = format!("{source} cannot reach {address}");
-            return Err(ConfigError::new("sources", what));
-        }
-        let (host, path) = (&target.host, &target.path);
-        let mut request = Vec::new();
-        let unusable = |key, text| Err(ConfigError::new(key, format!("unusable: {text:?}")));
-        if handshake::encode_request(&mut request, host, "/", &[0; 16]).is_err() {
-            return unusable("host", host);
-        }
-        if handshake::encode_request(&mut request, host, path, &[0; 16]).is_err() {
-            return unusable("path", path);
-        }
-        Ok(target)
-    }
-
-    /// A target for those whom messages come to by themselves.
-    pub(crate) fn nats_target(&mut self) -> Result<Target, ConfigError> {
-        let target = self.target()?;
-        if target.transport.is_http() {
-            let what = format!("{} carries requests only: use ws or tcp", target.transport);
-            return Err(ConfigError::new("transport", what));
-        }
-        Ok(target)
-    }
-
-    pub(crate) fn driver(&mut self) -> Result<DriverKind, ConfigError> {
-        let name: String = self.or("driver", "auto".to_owned())?;
-        name.parse()
-            .map_err(|what| ConfigError::new("driver", what))
-    }
-
-    pub(crate) fn finish(self) -> Result<(), ConfigError> {
-        match self.0.into_iter().next() {
-            None => Ok(()),
-            Some((key, _)) => Err(ConfigError::new(key, "unknown key")),
-        }
     }
 }
 

@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use reactor::{DriverKind, Mailboxes, MailboxesBuilder, Shard, ShardSpec, fdtable, wake_precisely};
 
-use crate::client::{Client, Mail, Workload};
+use crate::client::{Client, Mail};
 use crate::config::{Target, Transport};
 use crate::dialer::Dialer;
 use crate::link::Endpoint;
 use crate::report::Phase;
 use crate::shared::Shared;
 use crate::sources::Sources;
+use crate::workload::Workload;
 
 /// Bytes of one turn after which everything is written.
 const TURN_BUDGET: usize = 4 << 20;

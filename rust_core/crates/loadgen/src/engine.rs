@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::client::{Mail, Workload};
+use crate::backlog::Waits;
+use crate::client::Mail;
 use crate::clock::Clock;
 use crate::config::{ProviderConfig, RequestorConfig};
 use crate::crew::{Crew, EngineError, share};
@@ -20,6 +21,7 @@ use crate::report::{
 use crate::requestor::Users;
 use crate::run::Totals;
 use crate::shared::Shared;
+use crate::workload::Workload;
 
 /// Users who send requests at planned times and measure the replies.
 ///
@@ -149,8 +151,9 @@ struct Providing {
 
 /// Providers who answer the requests on their subjects as soon as they are connected.
 ///
-/// Calling order: [`connect`](Self::connect), wait for phase connected, [`stop`](Self::stop), wait
-/// for phase done, [`result`](Self::result), [`close`](Self::close). Any thread may call.
+/// Calling order: [`connect`](Self::connect), wait for phase connected, [`start`](Self::start) where
+/// they stall, [`stop`](Self::stop), wait for phase done, [`result`](Self::result),
+/// [`close`](Self::close). Any thread may call.
 pub struct Provider {
     config: ProviderConfig,
     life: LifeCycle<Providing>,
@@ -181,9 +184,14 @@ impl Provider {
             config.providers,
             config.threads,
         ));
+        let (waits, epoch) = (Waits::of(config), Instant::now());
         let workloads = (0..config.threads).map(|thread| {
             let (first, providers) = share(config.providers, config.threads, thread);
             let workload = Providers::new(config.first_provider + first, config.reply_bytes);
+            let workload = match &waits {
+                Some(waits) => workload.with_waits(providers, waits.clone(), epoch),
+                None => workload,
+            };
             (workload, Dialer::unpaced(providers))
         });
         let workloads = workloads.collect();
@@ -194,13 +202,28 @@ impl Provider {
         })
     }
 
-    /// Ends answering; the counts so far become the result.
+    /// Says when requests begin to be sent, from which on stalls are counted; `at_ns` as of
+    /// [`Requestor::start`]. May be called again, for what follows a sweep.
+    ///
+    /// # Errors
+    /// [`EngineError::State`] when nothing was connected, or after the end.
+    pub fn start(&self, at_ns: Option<u64>) -> Result<(), EngineError> {
+        let clock = Clock::new(self.config.clock_offset_ns);
+        let at = at_ns.map_or_else(Instant::now, |at| clock.instant_of(at));
+        self.life.call("start", |providing| {
+            let is_running = providing.stopped.is_none();
+            is_running.then(|| providing.crew.post(Mail::Start(at)))
+        })
+    }
+
+    /// Ends answering, once the replies that wait have left, which is at once; the counts so far become
+    /// the result.
     ///
     /// # Errors
     /// [`EngineError::State`] when nothing was connected.
     pub fn stop(&self) -> Result<(), EngineError> {
         self.life.call("stop", |providing| {
-            providing.end();
+            providing.stop(Mail::Stop);
             Some(())
         })
     }
@@ -231,10 +254,10 @@ impl Provider {
 }
 
 impl Providing {
-    fn end(&mut self) {
+    fn stop(&mut self, mail: Mail) {
         let ready = self.crew.shared.ready();
         self.stopped.get_or_insert_with(|| (ready, Instant::now()));
-        self.crew.post(Mail::Close);
+        self.crew.post(mail);
     }
 }
 
@@ -250,13 +273,14 @@ impl Running for Providing {
         }
         match (self.stopped, shared.connected()) {
             (Some((_, stopped)), _) if shared.has_ended() => (Phase::Done, Some(stopped)),
+            (Some((_, stopped)), _) => (Phase::Draining, Some(stopped)),
             (_, Some(connected)) => (Phase::Connected, Some(connected)),
             (_, None) => (Phase::Connecting, Some(shared.began)),
         }
     }
 
     fn close(&mut self) {
-        self.end();
+        self.stop(Mail::Close);
         self.crew.join();
     }
 }

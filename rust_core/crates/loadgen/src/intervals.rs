@@ -121,6 +121,7 @@ pub(crate) struct IntervalRow {
     end_s: f64,
     sent: u64,
     received: u64,
+    max_send_lag_ns: u64,
     hdr: String,
 }
 
@@ -131,6 +132,7 @@ impl From<&Interval> for IntervalRow {
             end_s: interval.end as f64 / NS_PER_S,
             sent: interval.sent,
             received: interval.latency.len(),
+            max_send_lag_ns: interval.max_send_lag,
             hdr: recorder::encode(&interval.latency),
         }
     }
@@ -168,6 +170,7 @@ impl Intervals {
             Some((open, reported)) => {
                 open.end = open.end.max(interval.end);
                 open.sent += interval.sent;
+                open.max_send_lag = open.max_send_lag.max(interval.max_send_lag);
                 open.latency
                     .add(&interval.latency)
                     .expect("all histograms have the same bounds");

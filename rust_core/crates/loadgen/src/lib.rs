@@ -32,6 +32,7 @@
 //! what all engines have in common towards their owner, `intervals` what their threads measure, on its
 //! way to the result. Configuration, progress and result are JSON.
 
+mod backlog;
 mod broadcast;
 mod churn;
 mod client;
@@ -50,6 +51,7 @@ mod lifecycle;
 mod link;
 mod outbox;
 mod payload;
+mod profile;
 mod provider;
 mod recorder;
 mod report;
@@ -60,9 +62,11 @@ mod schedule;
 mod shared;
 mod sources;
 mod subject;
+mod workload;
 
 pub use broadcast::{Broadcaster, BroadcasterConfig};
 pub use config::{Arrivals, ConfigError, ProviderConfig, RequestorConfig, Target, Transport};
 pub use crew::EngineError;
 pub use engine::{Provider, Requestor};
+pub use profile::Segment;
 pub use report::Phase;

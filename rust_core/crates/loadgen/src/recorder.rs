@@ -134,6 +134,8 @@ pub(crate) struct Interval {
     pub(crate) end: u64,
     /// Requests or messages sent in it.
     pub(crate) sent: u64,
+    /// How long after its planned time one of them was sent at worst.
+    pub(crate) max_send_lag: u64,
     /// Latencies of the replies or deliveries received in it.
     pub(crate) latency: Histogram<u64>,
 }
@@ -158,6 +160,7 @@ impl Recorder {
                 index: 0,
                 end: SECOND_NS,
                 sent: 0,
+                max_send_lag: 0,
                 latency: histogram(),
             },
         }
@@ -198,6 +201,7 @@ impl Recorder {
             index: self.interval.index + 1,
             end: self.interval.end + SECOND_NS,
             sent: 0,
+            max_send_lag: 0,
             latency: spare,
         };
         let over = std::mem::replace(&mut self.interval, next);
@@ -205,10 +209,11 @@ impl Recorder {
         over
     }
 
-    /// Counts a measured request or message that is sent now.
+    /// Counts a measured request or message that is sent now, `lag` nanoseconds after its planned time.
     #[inline]
-    pub(crate) fn record_sent(&mut self) {
+    pub(crate) fn record_sent(&mut self, lag: u64) {
         self.interval.sent += 1;
+        self.interval.max_send_lag = self.interval.max_send_lag.max(lag);
     }
 
     /// Adds the latency of a reply or delivery that is received now. One beyond the histogram's range
@@ -291,7 +296,7 @@ mod tests {
         let mut recorder = Recorder::new(5 * SECOND_NS);
         let at = |ms: u64| 5 * SECOND_NS + ms * 1_000_000;
         assert!(recorder.poll_interval(at(999), histogram).is_none());
-        recorder.record_sent();
+        recorder.record_sent(5);
         recorder.record(899_000_000);
         let first = recorder.poll_interval(at(2500), histogram).unwrap();
         let second = recorder.poll_interval(at(2500), histogram).unwrap();
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn an_empty_last_interval_is_left_out() {
         let mut recorder = Recorder::new(0);
-        recorder.record_sent();
+        recorder.record_sent(9);
         assert!(recorder.poll_interval(SECOND_NS, histogram).is_some());
         assert!(recorder.finish(SECOND_NS + 5).1.is_none());
     }

@@ -207,6 +207,8 @@ struct ProviderResult<'a> {
     connections: u32,
     received: u64,
     sent: u64,
+    /// Requests that were not answered, because too many waited or the connection was lost.
+    dropped: u64,
     unanswerable: u64,
     misrouted: u64,
     corrupt: u64,
@@ -222,6 +224,7 @@ pub(crate) fn encode_provider_result(shared: &Shared, connections: u32) -> Strin
         connections,
         received: shared.total(|gauges| &gauges.received),
         sent: shared.total(|gauges| &gauges.sent),
+        dropped: shared.total(|gauges| &gauges.dropped),
         unanswerable: shared.total(|gauges| &gauges.unanswerable),
         misrouted: shared.total(|gauges| &gauges.misrouted),
         corrupt: shared.total(|gauges| &gauges.corrupt),
@@ -344,6 +347,8 @@ struct ProviderProgress<'a> {
     connect_failures: u64,
     received: u64,
     sent: u64,
+    /// Replies that wait.
+    outstanding: u64,
     #[serde(flatten)]
     exchanged: Exchanged,
 }
@@ -362,6 +367,7 @@ pub(crate) fn encode_provider_progress(
         connect_failures: shared.map_or(0, |s| s.total(|gauges| &gauges.connect_failures)),
         received: shared.map_or(0, |s| s.total(|gauges| &gauges.received)),
         sent: shared.map_or(0, |s| s.total(|gauges| &gauges.sent)),
+        outstanding: shared.map_or(0, |s| s.total(|gauges| &gauges.outstanding)),
         exchanged: shared.map(Exchanged::from).unwrap_or_default(),
     })
 }

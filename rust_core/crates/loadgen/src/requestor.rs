@@ -8,7 +8,7 @@ use protocol::ws::close;
 use reactor::{ConnId, Io};
 
 use crate::churn::{Churn, next_connected};
-use crate::client::{Client, Loss, Workload, Writer};
+use crate::client::Client;
 use crate::config::RequestorConfig;
 use crate::connection::Connection;
 use crate::course::Course;
@@ -21,6 +21,7 @@ use crate::run::{Run, Totals};
 use crate::schedule::SENDS_PER_TURN;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
+use crate::workload::{Loss, Workload, Writer};
 
 /// The users of one thread.
 pub(crate) struct Users {

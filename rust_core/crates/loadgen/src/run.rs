@@ -15,6 +15,7 @@ use crate::crew::share;
 use crate::inflight::{Inflight, Verdict};
 use crate::link::Message;
 use crate::payload::{self, Stream};
+use crate::profile::Profile;
 use crate::recorder::{Interval, Recorder, SECOND_NS, Second, Summary};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
@@ -136,18 +137,20 @@ impl Run {
             let outstanding = share(config.outstanding, config.threads, thread).1;
             Inflight::closed(outstanding, timeout, users)
         } else {
-            Inflight::open(rate, timeout, users)
+            let peak = config.peak_rate() * f64::from(users) / f64::from(config.users);
+            Inflight::open(peak, timeout, users)
         };
-        let schedule = |arrivals, end| {
+        let schedule = |arrivals, profile, end| {
             if config.outstanding > 0 {
                 return Schedule::closed(end);
             }
             let phase = (f64::from(thread) + config.phase) / f64::from(config.threads);
             let rng = Rng::new(config.seed ^ (u64::from(thread) << 32) ^ 1);
-            Schedule::open(arrivals, rate, phase, end, rng)
+            Schedule::open(arrivals, rate, profile, phase, end, rng)
         };
+        let profile = Profile::new(begin.as_nanos() as f64, &config.profile);
         let mut run = Self {
-            schedule: schedule(config.arrivals, end),
+            schedule: schedule(config.arrivals, profile, end),
             rest: None,
             inflight,
             recorder: Recorder::new(nanoseconds(begin)),
@@ -173,7 +176,7 @@ impl Run {
             thread: u64::from(thread),
         };
         if config.sweep {
-            let sweep = schedule(Arrivals::Uniform, u64::MAX).limited(users);
+            let sweep = schedule(Arrivals::Uniform, Profile::constant(), u64::MAX).limited(users);
             run.rest = Some(std::mem::replace(&mut run.schedule, sweep));
             run.first_warmup = u64::MAX;
             run.measured_from = u64::MAX;
@@ -246,8 +249,9 @@ impl Run {
     pub(crate) fn begin(&mut self, user: u32, provider: u16, due: u64, now: u64) -> u64 {
         if due >= self.measured_from {
             self.first_measured = self.first_measured.min(self.inflight.next());
-            self.max_send_lag = self.max_send_lag.max(now.saturating_sub(due));
-            self.recorder.record_sent();
+            let lag = now.saturating_sub(due);
+            self.max_send_lag = self.max_send_lag.max(lag);
+            self.recorder.record_sent(lag);
             self.measured.sent += 1;
             if self.measured.sent == self.calls {
                 self.schedule.stop(now);
@@ -270,7 +274,7 @@ impl Run {
         counts.sent += 1;
         counts.errors += 1;
         if is_measured {
-            self.recorder.record_sent();
+            self.recorder.record_sent(0);
         }
     }
 

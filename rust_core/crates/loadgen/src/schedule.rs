@@ -5,6 +5,7 @@
 //! soon as there is room for it, which is when one before it has ended.
 
 use crate::config::Arrivals;
+use crate::profile::Profile;
 use crate::rng::Rng;
 
 const NS_PER_S: f64 = 1e9;
@@ -31,9 +32,11 @@ pub(crate) struct Schedule {
 #[derive(Debug)]
 struct Plan {
     arrivals: Arrivals,
-    /// Mean time between two requests, in nanoseconds.
+    /// Mean time between two requests at the rate that is set, in nanoseconds.
     gap: f64,
-    /// When the first request is due at the earliest, in nanoseconds.
+    /// How the rate changes.
+    profile: Profile,
+    /// What all planned times are moved by before they follow the profile, in nanoseconds.
     offset: f64,
     /// Sum of the random gaps so far.
     elapsed: f64,
@@ -43,11 +46,18 @@ struct Plan {
 }
 
 impl Schedule {
-    /// `rate` requests a second until `end` nanoseconds. The plan is shifted by `phase` mean gaps, so
-    /// that threads with the same rate take turns.
-    pub(crate) fn open(arrivals: Arrivals, rate: f64, phase: f64, end: u64, rng: Rng) -> Self {
+    /// `rate` requests a second, as `profile` changes that, until `end` nanoseconds. The plan is shifted
+    /// by `phase` mean gaps, so that threads with the same rate take turns.
+    pub(crate) fn open(
+        arrivals: Arrivals,
+        rate: f64,
+        profile: Profile,
+        phase: f64,
+        end: u64,
+        rng: Rng,
+    ) -> Self {
         Self {
-            plan: Some(Plan::new(arrivals, rate, phase, rng)),
+            plan: Some(Plan::new(arrivals, rate, profile, phase, rng)),
             end,
             left: u64::MAX,
         }
@@ -107,11 +117,12 @@ impl Schedule {
 }
 
 impl Plan {
-    fn new(arrivals: Arrivals, rate: f64, phase: f64, rng: Rng) -> Self {
+    fn new(arrivals: Arrivals, rate: f64, profile: Profile, phase: f64, rng: Rng) -> Self {
         let gap = NS_PER_S / rate;
         let mut plan = Self {
             arrivals,
             gap,
+            profile,
             offset: gap * phase,
             elapsed: 0.0,
             count: 0,
@@ -138,7 +149,8 @@ impl Plan {
                 self.elapsed
             }
         };
-        (self.offset + after) as u64
+        // Rounded, and beyond all times where the profile is over.
+        (self.profile.time_of(self.offset + after) + 0.5) as u64
     }
 }
 
@@ -146,9 +158,19 @@ impl Plan {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::profile::Segment;
+
+    fn open(rate: f64, end: u64) -> Schedule {
+        let profile = Profile::constant();
+        Schedule::open(Arrivals::Uniform, rate, profile, 0.0, end, Rng::new(1))
+    }
 
     fn times(arrivals: Arrivals, rate: f64, phase: f64, end: u64) -> Vec<u64> {
-        let mut schedule = Schedule::open(arrivals, rate, phase, end, Rng::new(3));
+        profiled(arrivals, rate, Profile::constant(), phase, end)
+    }
+
+    fn profiled(arrivals: Arrivals, rate: f64, profile: Profile, phase: f64, end: u64) -> Vec<u64> {
+        let mut schedule = Schedule::open(arrivals, rate, profile, phase, end, Rng::new(3));
         let mut times = Vec::new();
         while let Some(due) = schedule.peek(0) {
             times.push(due);
@@ -193,9 +215,64 @@ mod tests {
     }
 
     #[test]
+    fn uniform_times_follow_the_profile() {
+        let ramp = || Profile::new(1e9, &[Segment::new(4.0, 0.0, 2.0)]);
+        let times = profiled(Arrivals::Uniform, 400.0, ramp(), 0.0, 5_000_000_000);
+        // After t seconds of the ramp 100 t^2 requests were due.
+        assert_eq!(times.len(), 1600);
+        for (number, due) in [(0, 1.0), (25, 1.5), (100, 2.0), (900, 4.0), (1225, 4.5)] {
+            assert_eq!(times[number], (due * 1e9) as u64);
+        }
+        let shifted = profiled(Arrivals::Uniform, 400.0, ramp(), 0.25, 5_000_000_000);
+        assert_eq!(shifted.len(), 1600);
+        assert_eq!(shifted[0], 1_050_000_000);
+    }
+
+    #[test]
+    fn poisson_times_follow_the_profile() {
+        let segments = [Segment::new(50.0, 1.0, 1.0), Segment::new(50.0, 0.0, 6.0)];
+        let end = 100_000_000_000;
+        let times = profiled(
+            Arrivals::Poisson,
+            1000.0,
+            Profile::new(0.0, &segments),
+            0.0,
+            end,
+        );
+        let within = |from: u64, to: u64| {
+            let is_within = |due: &&u64| (from * 1_000_000_000..to * 1_000_000_000).contains(*due);
+            times.iter().filter(is_within).count() as f64
+        };
+        // Counts are Poisson distributed, too: five deviations of each.
+        for (from, to, mean) in [
+            (0, 50, 50e3),
+            (50, 75, 37.5e3),
+            (75, 100, 112.5e3),
+            (50, 55, 1.5e3),
+        ] {
+            let count = within(from, to);
+            assert!(
+                (count - mean).abs() < 5.0 * mean.sqrt(),
+                "{count} for {mean}"
+            );
+        }
+        // Within a stretch so short that the rate hardly changes, gaps are exponential.
+        let gaps: Vec<f64> = times
+            .windows(2)
+            .filter(|pair| pair[0] > 99_000_000_000)
+            .map(|pair| (pair[1] - pair[0]) as f64)
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!(
+            (0.93..1.07).contains(&(variance.sqrt() / mean)),
+            "{variance}"
+        );
+    }
+
+    #[test]
     fn a_stopped_schedule_plans_no_more() {
-        let mut schedule =
-            Schedule::open(Arrivals::Uniform, 1000.0, 0.0, 1_000_000_000, Rng::new(1));
+        let mut schedule = open(1000.0, 1_000_000_000);
         assert_eq!(schedule.peek(9), Some(0));
         schedule.stop(500_000);
         assert_eq!(schedule.peek(9), None);
@@ -206,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_limited_schedule_has_no_more() {
-        let open = Schedule::open(Arrivals::Uniform, 10.0, 0.0, u64::MAX, Rng::new(1));
+        let open = open(10.0, u64::MAX);
         for mut schedule in [open.limited(3), Schedule::closed(u64::MAX).limited(3)] {
             for _ in 0..3 {
                 assert!(schedule.peek(5).is_some());

@@ -70,6 +70,8 @@ pub(crate) struct Gauges {
     pub(crate) head_bytes_out: AtomicU64,
     /// Messages that a provider cannot answer.
     pub(crate) unanswerable: AtomicU64,
+    /// Replies that never left.
+    pub(crate) dropped: AtomicU64,
     pub(crate) misrouted: AtomicU64,
     pub(crate) corrupt: AtomicU64,
     /// Replies of the last second.

@@ -88,7 +88,15 @@ impl Provider {
         py.detach(|| self.0.connect()).map_err(runtime_error)
     }
 
-    /// Ends answering; the counts become the result. Returns at once.
+    /// Says when requests begin to be sent, a time of the run's clock, or now; from then on stalls are
+    /// counted. Returns at once.
+    #[pyo3(signature = (at_ns=None))]
+    fn start(&self, py: Python<'_>, at_ns: Option<u64>) -> PyResult<()> {
+        py.detach(|| self.0.start(at_ns)).map_err(runtime_error)
+    }
+
+    /// Ends answering once the replies that wait have left; the counts become the result. Returns at
+    /// once.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.stop()).map_err(runtime_error)
     }

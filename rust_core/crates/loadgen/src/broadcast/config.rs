@@ -11,6 +11,7 @@ use crate::config::{
     Arrivals, ConfigError, Fields, MAX_PAYLOAD, MAX_RATE, MAX_THREADS, MAX_TIME_S, MAX_USERS,
     Target, in_range,
 };
+use crate::profile::{self, Profile, Segment};
 use crate::rng::Rng;
 use crate::schedule::Schedule;
 
@@ -56,6 +57,9 @@ pub struct BroadcasterConfig {
     pub connect_in_flight: u32,
     /// How the messages of an open loop are spread over time.
     pub arrivals: Arrivals,
+    /// How the rate changes in the measured phase, in multiples of `rate`; empty where it does not. The
+    /// warm-up has the first of them.
+    pub profile: Vec<Segment>,
     /// Whether the result lists who received each message when, for whoever adds the results of
     /// several processes.
     pub list_messages: bool,
@@ -89,6 +93,7 @@ impl BroadcasterConfig {
             connect_rate: fields.or("connect_rate", 0.0)?,
             connect_in_flight: fields.or("connect_in_flight", 512)?,
             arrivals: fields.or("arrivals", Arrivals::Uniform)?,
+            profile: fields.or("profile", Vec::new())?,
             list_messages: fields.or("list_messages", false)?,
             clock_offset_ns: fields.or("clock_offset_ns", 0)?,
         };
@@ -117,6 +122,7 @@ impl BroadcasterConfig {
 
     /// One of `rate` and `outstanding`, and not more than can be kept in mind.
     fn check_load(&self) -> Result<(), ConfigError> {
+        profile::check(&self.profile, self.duration_s, self.outstanding > 0)?;
         if self.outstanding > 0 {
             let faults = [
                 (
@@ -143,12 +149,13 @@ impl BroadcasterConfig {
             return Err(ConfigError::new("rate", what));
         }
         in_range("rate", self.rate, 1e-3, MAX_RATE)?;
-        let under_way = self.rate * (self.timeout_s + 1.0);
+        let peak = self.rate * profile::peak(&self.profile);
+        let under_way = peak * (self.timeout_s + 1.0);
         if under_way > MAX_UNDER_WAY {
             let what = format!(
-                "{} messages a second with a timeout of {} s: {under_way:.0} messages would have to \
+                "{peak} messages a second with a timeout of {} s: {under_way:.0} messages would have to \
                  be remembered, at most {MAX_UNDER_WAY:.0} are possible",
-                self.rate, self.timeout_s
+                self.timeout_s
             );
             return Err(ConfigError::new("rate", what));
         }
@@ -166,7 +173,9 @@ impl BroadcasterConfig {
         if self.outstanding > 0 {
             return Schedule::closed(end);
         }
-        Schedule::open(self.arrivals, self.rate, 0.0, end, Rng::new(self.seed))
+        let profile = Profile::new(self.warmup_ns() as f64, &self.profile);
+        let rng = Rng::new(self.seed);
+        Schedule::open(self.arrivals, self.rate, profile, 0.0, end, rng)
     }
 
     pub(crate) const fn clock(&self) -> Clock {
@@ -225,6 +234,9 @@ mod tests {
             (r#","rate":1,"warmup_s":-1"#, "warmup_s"),
             (r#","rate":1,"connect_in_flight":0"#, "connect_in_flight"),
             (r#","rate":1,"providers":4"#, "providers"),
+            (r#","rate":1,"profile":[[1,1,1]]"#, "profile"),
+            (r#","outstanding":1,"profile":[[2,1,1]]"#, "profile"),
+            (r#","rate":200000,"profile":[[2,1,10]]"#, "rate"),
             (r#","outstanding":65537"#, "outstanding"),
             (r#","outstanding":1,"rate":1"#, "outstanding"),
             (r#","outstanding":1,"arrivals":"poisson""#, "arrivals"),

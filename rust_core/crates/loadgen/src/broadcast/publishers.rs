@@ -11,7 +11,7 @@ use super::message::Stamp;
 use super::report::{Published, Totals};
 use super::window::Board;
 use super::workload::{Role, wake_at};
-use crate::client::{Client, Loss, Mail};
+use crate::client::{Client, Mail};
 use crate::clock::Clock;
 use crate::intervals::Reporter;
 use crate::recorder::Recorder;
@@ -19,6 +19,7 @@ use crate::rng::Rng;
 use crate::schedule::{PACING_NS, SENDS_PER_TURN, Schedule};
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
+use crate::workload::Loss;
 
 /// See the module. Times are nanoseconds of the run's clock, but for the schedule's.
 pub(crate) struct Publishers {
@@ -206,7 +207,7 @@ impl Publishers {
         if window.is_measured(planned)
             && let Some((_, recorder)) = &mut self.running
         {
-            recorder.record_sent();
+            recorder.record_sent(now - planned);
             self.max_send_lag = self.max_send_lag.max(now - planned);
         }
         let Some(conn) = io.writer(id) else {

@@ -12,12 +12,13 @@ use super::receipts::Receipts;
 use super::report::{Flaws, Received, Totals};
 use super::window::Board;
 use super::workload::{PUBLISHING_THREAD, Role, wake_at};
-use crate::client::{Client, Loss, Mail};
+use crate::client::{Client, Mail};
 use crate::clock::Clock;
 use crate::intervals::Reporter;
 use crate::link::Message;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
+use crate::workload::Loss;
 
 /// See the module. Times are nanoseconds of the run's clock.
 pub(crate) struct Subscribers {

@@ -6,11 +6,12 @@ use reactor::{ConnId, Io};
 
 use super::publishers::Publishers;
 use super::subscribers::Subscribers;
-use crate::client::{Client, Loss, Workload, Writer};
+use crate::client::Client;
 use crate::link::{Link, Message};
 use crate::rng::Rng;
 use crate::shared::Gauges;
 use crate::subject::Subject;
+use crate::workload::{Loss, Workload, Writer};
 
 /// The thread that publishes.
 pub(crate) const PUBLISHING_THREAD: usize = 0;

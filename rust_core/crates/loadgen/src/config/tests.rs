@@ -2,6 +2,7 @@
 //! Which configurations are usable, and what is said about the others.
 
 use super::*;
+use serde_json::{Map, Value};
 
 /// A usable configuration with some keys replaced; null removes one.
 fn with(json: &str) -> String {
@@ -43,6 +44,7 @@ fn every_key_is_read() {
         "users":7,"first_user":5,"providers":3,"rate":2.5,"sweep":true,"warmup_s":1,
         "duration_s":2,"request_bytes":64,"reply_bytes":128,"timeout_s":0.5,"threads":2,"driver":"uring","seed":9,
         "connect_rate":11.5,"connect_in_flight":4,"churn_rate":0.5,"arrivals":"poisson","phase":0.5,
+        "profile":[[0.5,1,1],[1.5,0,2]],
         "clock_offset_ns":-7}"#;
     let expected = RequestorConfig {
         target: Target {
@@ -72,6 +74,7 @@ fn every_key_is_read() {
         connect_in_flight: 4,
         churn_rate: 0.5,
         arrivals: Arrivals::Poisson,
+        profile: vec![Segment::new(0.5, 1.0, 1.0), Segment::new(1.5, 0.0, 2.0)],
         phase: 0.5,
         clock_offset_ns: -7,
     };
@@ -130,6 +133,17 @@ fn errors_name_the_key() {
         (r#"{"churn_rate":1,"threads":6}"#, "churn_rate"),
         (r#"{"arrivals":"bursts"}"#, "arrivals"),
         (r#"{"phase":1.5}"#, "phase"),
+        (r#"{"profile":[[2,1]]}"#, "profile"),
+        (r#"{"profile":[[1,1,1]]}"#, "profile"),
+        (r#"{"profile":[[2,0,0]]}"#, "profile"),
+        (r#"{"profile":[[2,-1,3]]}"#, "profile"),
+        (r#"{"profile":[[-1,1,1],[3,1,1]]}"#, "profile"),
+        (r#"{"profile":[[2,1,1e9]]}"#, "profile"),
+        (r#"{"profile":[[2,1,300000]]}"#, "rate"),
+        (
+            r#"{"rate":0,"outstanding":4,"profile":[[2,1,1]]}"#,
+            "profile",
+        ),
         (r#"{"clock_offset_ns":0.5}"#, "clock_offset_ns"),
         (r#"{"driver":"kqueue"}"#, "driver"),
         (r#"{"sources":["::1"]}"#, "sources"),
@@ -139,11 +153,20 @@ fn errors_name_the_key() {
         assert_eq!(error.key, key, "{json}: {error}");
         assert!(error.to_string().contains(key), "{error}");
     }
-    let providers = r#"{"transport":"tcp","address":"[::1]:4222","first_provider":65530}"#;
-    assert_eq!(
-        ProviderConfig::from_json(providers).unwrap_err().key,
-        "first_provider"
-    );
+    for (more, key) in [
+        (r#""first_provider":65530"#, "first_provider"),
+        (r#""rate":-1"#, "rate"),
+        (r#""delay_s":-1"#, "delay_s"),
+        (r#""delay_s":1,"delay_for_s":1"#, "delay_every_s"),
+        (
+            r#""delay_s":1,"delay_for_s":3,"delay_every_s":2"#,
+            "delay_for_s",
+        ),
+    ] {
+        let json = format!(r#"{{"transport":"tcp","address":"[::1]:4222",{more}}}"#);
+        let error = ProviderConfig::from_json(&json).unwrap_err();
+        assert_eq!(error.key, key, "{json}: {error}");
+    }
     for json in ["", "[]", "{", "7"] {
         assert_eq!(
             RequestorConfig::from_json(json).unwrap_err().key,

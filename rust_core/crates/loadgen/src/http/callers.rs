@@ -11,7 +11,7 @@ use reactor::{ConnId, Io};
 
 use super::exchange::Exchange;
 use super::link::{Answer, HttpLink};
-use crate::client::{Client, Loss, Workload, Writer};
+use crate::client::Client;
 use crate::config::RequestorConfig;
 use crate::course::Course;
 use crate::free::Free;
@@ -22,6 +22,7 @@ use crate::run::{Run, Totals};
 use crate::schedule::SENDS_PER_TURN;
 use crate::shared::{Gauges, publish};
 use crate::subject::Subject;
+use crate::workload::{Loss, Workload, Writer};
 
 /// A request that waits for a connection.
 #[derive(Debug, Clone, Copy)]
