@@ -52,6 +52,11 @@ class Completed(Struct, frozen=True):
     stderr: str
 
     @property
+    def last_output(self) -> str:
+        """The last line of standard output: before it there may be what a login prints."""
+        return self.stdout.strip().rpartition("\n")[2]
+
+    @property
     def last_line(self) -> str:
         """The last line that it said, on standard error if there."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()

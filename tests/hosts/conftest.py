@@ -11,22 +11,27 @@ from tests.conftest import skip
 from tests.hosts.network import Network, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 COUNT = 4
 
 
-@pytest.fixture(scope="session")
-def network() -> Iterator[Network]:
-    """Four hosts; without them the test is skipped, and in CI fails unless the kernel is why."""
+def make_network(count: int, environment: Mapping[str, str] | None = None) -> Iterator[Network]:
+    """For a fixture; without hosts its tests are skipped, and in CI fail unless the kernel is why."""
     with ExitStack() as stack:
         try:
-            made = stack.enter_context(Network(COUNT))
+            made = stack.enter_context(Network(count, environment))
         except UnavailableError as error:
             if error.refused:
                 pytest.skip(str(error))
             skip(str(error))
         yield made
+
+
+@pytest.fixture(scope="session")
+def network() -> Iterator[Network]:
+    """Four hosts."""
+    yield from make_network(COUNT)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,140 @@
+"""Wheels of what runs on hosts: of this very build, packed anew, and of what it needs there."""
+
+import atexit
+import base64
+import csv
+import hashlib
+import io
+import subprocess
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
+from pathlib import Path
+
+from loadtest.errors import RunError
+from loadtest.hosts.identity import package_files
+from loadtest.hosts.interpreter import Interpreter
+
+HOST_REQUIREMENTS = ("click", "msgspec", "psutil")
+"""What broker, workers and agent import; each in the version that is here."""
+_NAME = "subjectbus"
+_DOWNLOAD_TIMEOUT_S = 300
+_OLDEST_GLIBC_MINOR = 5  # of manylinux
+_MUSL_MINORS = (1, 2)
+
+_lock = threading.Lock()
+_folders: dict[str, Path] = {}
+
+
+def wheels_for(interpreter: Interpreter) -> list[Path]:
+    """Paths of the wheels to install for this interpreter, pip's among them, made once for each kind.
+
+    Raises:
+        RunError: This build does not run there, or a wheel cannot be had.
+    """
+    major, minor, _ = interpreter.version
+    kind = f"cp{major}{minor}-{'_'.join((*interpreter.libc, interpreter.machine))}"
+    with _lock:
+        if kind not in _folders:
+            _folders[kind] = _collect(interpreter)
+        return sorted(_folders[kind].iterdir())
+
+
+def _collect(interpreter: Interpreter) -> Path:
+    """A new folder with the wheels, which goes when this process ends."""
+    folder = tempfile.TemporaryDirectory(prefix="subjectbus-wheels-")
+    try:
+        pack(Path(folder.name), interpreter.machine)
+        _download(Path(folder.name), interpreter)
+    except BaseException:
+        folder.cleanup()
+        raise
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
+
+
+def pack(folder: Path, machine: str) -> Path:
+    """Writes a wheel of the packages as they are here, whichever way they were installed; returns its path.
+
+    Raises:
+        RunError: They are made for another machine, or were never installed.
+    """
+    try:
+        installed = distribution(_NAME)
+    except PackageNotFoundError as error:
+        raise RunError(f"{_NAME} is not installed here, so there is no wheel to make of it") from error
+    tag = _tag(installed)
+    if not tag.endswith(f"_{machine}"):
+        raise RunError(f"its machine is {machine}, but this build is for {tag.rpartition('-')[2]}")
+    path = folder / f"{_NAME}-{installed.version}-{tag}.whl"
+    about = f"{_NAME}-{installed.version}.dist-info"
+    texts = {
+        f"{about}/METADATA": installed.read_text("METADATA") or "",
+        f"{about}/WHEEL": installed.read_text("WHEEL") or "",
+        f"{about}/entry_points.txt": installed.read_text("entry_points.txt") or "",
+    }
+    contents = {name: file.read_bytes() for name, file in package_files()}
+    contents |= {name: text.encode() for name, text in texts.items()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, content in contents.items():
+            wheel.writestr(name, content)
+        wheel.writestr(f"{about}/RECORD", _record(contents, f"{about}/RECORD"))
+    return path
+
+
+def _tag(installed: Distribution) -> str:
+    lines = (installed.read_text("WHEEL") or "").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("Tag:")), "")
+
+
+def _record(contents: dict[str, bytes], own_name: str) -> str:
+    """The list of files that the format of wheels wants, with their hashes."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    for name, content in contents.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.writerow((name, f"sha256={digest}", len(content)))
+    rows.writerow((own_name, "", ""))
+    return text.getvalue()
+
+
+def _download(folder: Path, interpreter: Interpreter) -> None:
+    """Fetches what else is needed, for that interpreter: the hosts themselves may have no internet."""
+    major, minor, _ = interpreter.version
+    wanted = [f"{name}=={version(name)}" for name in HOST_REQUIREMENTS]
+    options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
+    for platform in platforms(interpreter):
+        options += ["--platform", platform]
+    options += ["--python-version", f"{major}.{minor}", "--implementation", "cp", "--dest", str(folder)]
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "pip", "download", *options, *wanted, "pip"],
+            capture_output=True,
+            text=True,
+            timeout=_DOWNLOAD_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"no end of `pip download` within {_DOWNLOAD_TIMEOUT_S} s") from error
+    if done.returncode != 0:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
+        reason = errors[-1] if errors else done.stderr.strip().rpartition("\n")[2]
+        raise RunError(f"cannot fetch {', '.join(wanted)} for Python {major}.{minor}: {reason}")
+
+
+def platforms(interpreter: Interpreter) -> Iterable[str]:
+    """The platform tags whose wheels run there, as pip wants them said one by one."""
+    name, number = interpreter.libc
+    machine = interpreter.machine
+    if name == "glibc":
+        newest = int(number.split(".")[1])
+        for minor in range(newest, _OLDEST_GLIBC_MINOR - 1, -1):
+            yield f"manylinux_2_{minor}_{machine}"
+        yield f"manylinux2014_{machine}"
+    else:
+        for minor in reversed(_MUSL_MINORS):
+            yield f"musllinux_1_{minor}_{machine}"
+    yield f"linux_{machine}"

@@ -1,0 +1,291 @@
+"""The same build on every host: installed over SSH into a virtual environment, found there afterwards."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import tomllib
+import zipfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadtest.errors import HostError, RunError
+from loadtest.hosts import wheels
+from loadtest.hosts.connection import Connection
+from loadtest.hosts.identity import build_id
+from loadtest.hosts.install import ensure_installed, find_installed
+from loadtest.hosts.interpreter import LEAST_PYTHON, Interpreter, find_python
+from loadtest.plan.inventory import load_inventory
+from tests.hosts.conftest import make_network
+from tests.servers import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.hosts.network import Network
+
+pytestmark = pytest.mark.timeout(300)
+
+#: Where the interpreter is that made the one of the tests: without what is installed for these.
+PLAIN = Path(sys.base_exec_prefix) / "bin"
+SYSTEM = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Network]:
+    """Two hosts whose Python has nothing installed."""
+    yield from make_network(2, {"PATH": f"{PLAIN}:{SYSTEM}"})
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """A host with few commands, to which tests add their own in `bin` at home."""
+    tools = tmp_path_factory.mktemp("bin")
+    for tool in ("sh", "mkdir", "cat"):
+        (tools / tool).symlink_to(shutil.which(tool) or "")
+    yield from make_network(1, {"PATH": str(tools)})
+
+
+@contextmanager
+def connected(network: Network, index: int = 0, **overrides: Any) -> Iterator[Connection]:
+    roles = [["requestor"]] * len(network.hosts)
+    path = network.inventory(roles, **{"python": None, **overrides})
+    with Connection(load_inventory(path).hosts[index]) as connection:
+        connection.open()
+        yield connection
+
+
+def refusal(connection: Connection) -> str:
+    with pytest.raises(HostError) as caught:
+        ensure_installed(connection, lambda _: None)
+    text = str(caught.value)
+    assert text.startswith(f"host {connection.host.name} ({connection.host.address}): ")
+    assert "\n" not in text
+    return text
+
+
+def builds(network: Network, index: int = 0) -> dict[str, Path]:
+    """What is in the folder of builds, and where links point to."""
+    return {path.name: path.resolve() for path in (network.hosts[index].home / ".cache/subjectbus").iterdir()}
+
+
+def test_a_build_is_installed_once(plain: Network) -> None:
+    said: list[str] = []
+    with connected(plain) as connection:
+        assert find_installed(connection) is None
+        python = ensure_installed(connection, said.append)
+        assert said == [f"host a: installing build {build_id()} for Python {find_python(connection).release}"]
+        assert python == str(plain.hosts[0].home / ".cache/subjectbus" / build_id() / "bin/python")
+        before = builds(plain)
+        (folder,) = {name: path for name, path in before.items() if name != build_id()}.items()
+        assert before == {build_id(): folder[1], folder[0]: folder[1]}
+        assert ensure_installed(connection, said.append) == python
+        assert len(said) == 1
+        assert builds(plain) == before
+        check_that_it_runs(connection, python, plain)
+
+
+def check_that_it_runs(connection: Connection, python: str, network: Network) -> None:
+    """Every module that a host runs can be imported, a broker serves, and what draws is not there."""
+    modules = ["loadtest.engine.worker", "loadtest.processes.child", "loadtest.processes.launch"]
+    modules += [
+        "loadtest.sampling.usage",
+        "loadtest.sampling.environment",
+        "subjectbus.serve",
+        "subjectbus.cli",
+    ]
+    if (ROOT / "loadtest/processes/agent.py").exists():
+        modules.append("loadtest.processes.agent")
+    done = connection.run([python, "-P", "-c", f"import {', '.join(modules)}"], 60)
+    assert done.status == 0, done.stderr
+    assert connection.run([python, "-P", "-c", "import matplotlib"], 30).status == 1
+    command = [python, "-P", "-m", "subjectbus", "serve"]
+    channel = connection.start([*command, *(f"--{name}=127.0.0.1:0" for name in ("tcp", "http", "monitor"))])
+    assert channel.makefile("r").readline().startswith("ready tcp=127.0.0.1:")
+    (broker,) = network.processes(0)
+    os.kill(broker, signal.SIGTERM)
+    assert channel.recv_exit_status() == 0
+
+
+def test_two_installs_at_once_leave_one(plain: Network) -> None:
+    found: list[str] = []
+
+    def install() -> None:
+        with connected(plain, 1) as connection:
+            found.append(ensure_installed(connection, lambda _: None))
+
+    threads = [threading.Thread(target=install) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert len(set(found)) == 1
+    assert len(builds(plain, 1)) == 2
+
+
+def test_what_was_interrupted_or_broken_is_installed_anew(plain: Network) -> None:
+    with connected(plain) as connection:
+        python = ensure_installed(connection, lambda _: None)
+        cache = plain.hosts[0].home / ".cache/subjectbus"
+        broken = (cache / build_id()).resolve()
+        (broken / "bin/python").unlink()
+        half = cache / f"{build_id()}-half"
+        half.mkdir()
+        old = cache / "0123456789ab-old"
+        old.mkdir()
+        os.utime(old, (0, 0))
+        said: list[str] = []
+        assert ensure_installed(connection, said.append) == python
+        assert len(said) == 1
+        assert (cache / build_id()).resolve() != broken
+        assert half.exists(), "an install that another one may be at"
+        assert not old.exists()
+        half.rmdir()
+
+
+def test_an_interpreter_that_is_named_is_used_as_it_is(network: Network) -> None:
+    with connected(network, python=sys.executable) as connection:
+        assert ensure_installed(connection, pytest.fail) == sys.executable
+        assert not (network.hosts[0].home / ".cache").exists()
+
+
+def test_an_interpreter_that_is_named_needs_this_build(plain: Network, tmp_path: Path) -> None:
+    bare_python = PLAIN / f"python3.{sys.version_info.minor}"
+    with connected(plain, python=str(bare_python)) as connection:
+        assert f"{bare_python} has no subjectbus installed" in refusal(connection)
+    shutil.copytree(ROOT / "loadtest", tmp_path / "loadtest", ignore=shutil.ignore_patterns("__pycache__"))
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    (tmp_path / "loadtest/more.py").touch()
+    with connected(plain, python=str(other)) as connection:
+        text = refusal(connection)
+        assert f"{other} has build " in text
+        assert f", here is {build_id()}: install this one there" in text
+    with connected(plain, python="/bin/sh") as connection:
+        assert "python: /bin/sh is no Python that runs there" in refusal(connection)
+    with connected(plain, python="/nowhere/python") as connection:
+        assert "python: /nowhere/python is no Python that runs there" in refusal(connection)
+
+
+def put_python(network: Network, script: str) -> None:
+    """What a host calls python3; a script in the folder of its commands."""
+    path = Path(network.environment["PATH"]) / "python3"
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_host_without_python_is_told_what_to_install(bare: Network) -> None:
+    with connected(bare) as connection:
+        text = refusal(connection)
+        assert "no Python found: install 3.11 or later (Debian: apt-get install python3)" in text
+        put_python(bare, "exit 1")
+        assert refusal(connection) == text
+
+
+def test_a_python_that_is_too_old_is_named(bare: Network) -> None:
+    old = {"executable": "/usr/bin/python3", "version": [3, 9, 2], "implementation": "CPython"}
+    old |= {"machine": "x86_64", "libc": ["glibc", "2.31"]}
+    put_python(bare, f"echo '{json.dumps(old)}'")
+    with connected(bare) as connection:
+        text = refusal(connection)
+        assert "CPython 3.9.2 (/usr/bin/python3) is too old: CPython 3.11 or later is needed" in text
+        # A newer one beside it is found, though.
+        newer = Path(bare.environment["PATH"]) / "python3.11"
+        newer.symlink_to(Path(sys.base_exec_prefix) / "bin" / f"python3.{sys.version_info.minor}")
+        assert find_python(connection).version == sys.version_info[:3]
+        newer.unlink()
+
+
+def test_a_python_without_venv_is_told_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "venv.py").write_text("raise ImportError('no module')")
+    for network in make_network(1, {"PATH": f"{PLAIN}:{SYSTEM}", "PYTHONPATH": str(tmp_path)}):
+        with connected(network) as connection:
+            text = refusal(connection)
+        assert "cannot install: its Python has no module venv (Debian: apt-get install python3-venv)" in text
+        assert not builds(network), "half an install is left"
+
+
+def test_a_full_disk_is_told_before_anything_is_sent(plain: Network) -> None:
+    with connected(plain) as connection:
+        cache = plain.hosts[0].home / "small"
+        cache.mkdir()
+        # Seen by the host alone, whose server has mounts of its own.
+        mounted = connection.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(cache)], 10)
+        if mounted.status != 0:
+            pytest.skip(f"the kernel refuses: {mounted.last_line}")
+        python = find_python(connection)
+        command = ["env", f"XDG_CACHE_HOME={cache}", python.executable, "-c", remote_install(), "prepare"]
+        done = connection.run([*command, build_id(), str(100 << 20)], 30)
+        assert done.status == 1
+        assert done.last_line == f"no space: {cache}/subjectbus has 8 MB, the installation needs 100 MB"
+
+
+def remote_install() -> str:
+    return (ROOT / "loadtest/hosts/remote_install.py").read_text()
+
+
+def test_a_cache_that_cannot_be_written_is_named() -> None:
+    for network in make_network(1, {"PATH": f"{PLAIN}:{SYSTEM}"}):
+        (network.hosts[0].home / ".cache").touch()
+        with connected(network) as connection:
+            cache = network.hosts[0].home / ".cache/subjectbus"
+            assert f"cannot install: {cache}: Not a directory" in refusal(connection)
+
+
+def test_wheels_that_cannot_be_fetched_are_told(plain: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "_folders", {})
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    (plain.hosts[0].home / ".cache").rename(plain.hosts[0].home / "cache-away")
+    try:
+        with connected(plain) as connection:
+            text = refusal(connection)
+    finally:
+        (plain.hosts[0].home / "cache-away").rename(plain.hosts[0].home / ".cache")
+    assert "cannot fetch click==" in text
+    assert "No matching distribution found" in text
+
+
+def test_the_wheel_lists_what_is_in_it(tmp_path: Path) -> None:
+    path = wheels.pack(tmp_path, os.uname().machine)
+    with zipfile.ZipFile(path) as wheel:
+        names = wheel.namelist()
+        (record,) = (name for name in names if name.endswith(".dist-info/RECORD"))
+        listed = [row[0] for row in csv.reader(wheel.read(record).decode().splitlines())]
+    assert sorted(listed) == sorted(names)
+    assert {"subjectbus/_core.abi3.so", "loadtest/hosts/identity.py"} <= set(names)
+    assert not [name for name in names if "__pycache__" in name]
+
+
+def test_another_machine_needs_another_build(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"its machine is riscv64, but this build is for linux_|manylinux"):
+        wheels.pack(tmp_path, "riscv64")
+
+
+def test_platforms_are_those_that_wheels_are_made_for() -> None:
+    python = Interpreter("python", (3, 12, 1), "CPython", "aarch64", ("glibc", "2.28"))
+    names = list(wheels.platforms(python))
+    assert names[0] == "manylinux_2_28_aarch64"
+    assert {"manylinux_2_17_aarch64", "manylinux2014_aarch64", "linux_aarch64"} <= set(names)
+    assert "manylinux_2_29_aarch64" not in names
+    musl = Interpreter("python", (3, 12, 1), "CPython", "x86_64", ("", ""))
+    assert next(iter(wheels.platforms(musl))) == "musllinux_1_2_x86_64"
+
+
+def test_what_hosts_need_is_what_the_project_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {text.partition(">")[0] for text in project["dependencies"]}
+    assert names >= set(wheels.HOST_REQUIREMENTS)
+    assert project["requires-python"] == f">={LEAST_PYTHON[0]}.{LEAST_PYTHON[1]}"
