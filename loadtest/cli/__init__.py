@@ -7,7 +7,7 @@ import click
 
 from loadtest.cli.capacity import capacity
 from loadtest.cli.compare import compare
-from loadtest.cli.options import Asked, plan_run, running_options
+from loadtest.cli.options import Asked, planned_run, running_options
 from loadtest.cli.repeat import run_repeatedly
 from loadtest.errors import RunError
 from loadtest.experiments.single import run_into
@@ -45,13 +45,13 @@ def run(*, out: Path | None, times: int | None, quiet: bool, **asked: Any) -> in
     soak's trends hold, 1 one of them does not, 2 unusable arguments, 3 the run itself failed, with what was
     collected still written.
     """
-    plan, options = plan_run(Asked(**asked))
-    folder = out or artifacts.default_folder(plan.name)
-    if times is not None:
-        return run_repeatedly(times, plan, folder, options, quiet=quiet)
-    console = Console(plan, quiet=quiet)
-    with Interrupts() as interrupts:
-        result = run_into(plan, folder, options, console, interrupts)
+    with planned_run(Asked(quiet=quiet, **asked)) as (plan, options):
+        folder = out or artifacts.default_folder(plan.name)
+        if times is not None:
+            return run_repeatedly(times, plan, folder, options, quiet=quiet)
+        console = Console(plan, quiet=quiet)
+        with Interrupts() as interrupts:
+            result = run_into(plan, folder, options, console, interrupts)
     console.conclude(result, folder)
     if result.error:
         raise RunError(result.error)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from loadtest.cli.options import Asked, plan_run, running_options
+from loadtest.cli.options import Asked, planned_run, running_options
 from loadtest.errors import RunError, ScenarioError
 from loadtest.experiments.capacity import find_capacity, plan_search
 from loadtest.experiments.single import run_into
@@ -78,35 +78,35 @@ def capacity(
     Exit status: 0 found, 1 not even the lowest rate holds, 2 unusable arguments, 3 a run failed or the search
     was interrupted, with what was found still written.
     """
-    plan, options = plan_run(Asked(**asked))
-    search = plan_search(
-        plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
-    )
-    target = options.target.url if options.target else None
-    search = replace(search, target=target, command=["subjectbus", *sys.argv[1:]])
-    folder = out or artifacts.default_folder(f"capacity-{plan.name}")
-    artifacts.create_folder(folder)
-    if (folder / FILE).exists():
-        raise ScenarioError(f"result folder {folder}: holds a search for the capacity already")
-    screen = Screen(stderr=True, quiet=quiet)
-    if not screen.is_terminal:
-        screen.width = max(screen.width, _PLAIN_WIDTH)
-    tell = partial(screen.print, highlight=False, markup=False, soft_wrap=True)
-    with Interrupts() as interrupts:
+    with planned_run(Asked(quiet=quiet, **asked)) as (plan, options):
+        search = plan_search(
+            plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
+        )
+        target = options.target.url if options.target else None
+        search = replace(search, target=target, command=["subjectbus", *sys.argv[1:]])
+        folder = out or artifacts.default_folder(f"capacity-{plan.name}")
+        artifacts.create_folder(folder)
+        if (folder / FILE).exists():
+            raise ScenarioError(f"result folder {folder}: holds a search for the capacity already")
+        screen = Screen(stderr=True, quiet=quiet)
+        if not screen.is_terminal:
+            screen.width = max(screen.width, _PLAIN_WIDTH)
+        tell = partial(screen.print, highlight=False, markup=False, soft_wrap=True)
+        with Interrupts() as interrupts:
 
-        def run_probe(scenario: Plan, into: Path) -> Result:
-            return run_into(scenario, into, options, Console(scenario, quiet=quiet), interrupts)
+            def run_probe(scenario: Plan, into: Path) -> Result:
+                return run_into(scenario, into, options, Console(scenario, quiet=quiet), interrupts)
 
-        try:
-            found = find_capacity(search, folder, run_probe, interrupts, tell)
-        except UsageError:
-            artifacts.discard_empty(folder)
-            raise
-        interrupts.hold()
-        if found.probes:
-            write_capacity(found, folder)
-        else:
-            artifacts.discard_empty(folder)
+            try:
+                found = find_capacity(search, folder, run_probe, interrupts, tell)
+            except UsageError:
+                artifacts.discard_empty(folder)
+                raise
+            interrupts.hold()
+            if found.probes:
+                write_capacity(found, folder)
+            else:
+                artifacts.discard_empty(folder)
     show_capacity(found, folder, screen)
     if found.ending in ("interrupted", "failed"):
         raise RunError(found.explanation)

@@ -1,16 +1,23 @@
 """The options that every command that runs a scenario takes, and what they make of it."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from loadtest.plan.scenario import Plan, TransportsScenario, load_scenario, with_transport
+from loadtest.hosts.machines import open_machines
+from loadtest.plan.inventory import load_inventory
+from loadtest.plan.scenario import Plan, Scenario, TransportsScenario, load_scenario, with_transport
 from loadtest.plan.target import parse_monitor, parse_target
 from loadtest.processes.child import parse_cpus
 from loadtest.result.thresholds import parse_thresholds
 from loadtest.run.execution import Options, require_limits
+from loadtest.run.placement import Manned
 from subjectbus import UsageError
 
 _CPUS = "LIST"
@@ -36,6 +43,13 @@ _OPTIONS = (
         metavar="URL",
         help="Where the target tells its counters, [http://]H:P: they are set beside the load's.",
     ),
+    click.option(
+        "--hosts",
+        "hosts_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Run on the machines of a hosts file, over SSH. Else on this one.",
+    ),
     click.option("--quiet", is_flag=True, help="Say nothing but errors."),
     click.option("--broker-cpus", metavar=_CPUS, help="Processors of the own broker, such as 0 or 0,2-3."),
     click.option("--load-cpus", metavar=_CPUS, help="Processors of requestors and providers."),
@@ -50,27 +64,51 @@ class Asked:
     """The options, as given."""
 
     scenario: str
+    quiet: bool
     overrides: tuple[str, ...]
     target_url: str | None
     monitor_url: str | None
     broker_cpus: str | None
     load_cpus: str | None
     server_pid: int | None
+    hosts_file: Path | None
 
 
 def running_options(command: _Command) -> _Command:
-    """Adds the options; the command takes them by keyword, all but `quiet` for `Asked`."""
+    """Adds the options; the command takes them by keyword, for `Asked`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def plan_run(asked: Asked) -> tuple[Plan, Options]:
-    """The scenario and how it is run here.
+@contextmanager
+def planned_run(asked: Asked) -> Iterator[tuple[Plan, Options]]:
+    """The scenario and how it is run, with the machines of a hosts file at hand.
 
     Raises:
         UsageError: Options that contradict each other, or that nothing can be run with.
+        HostError: A host cannot be reached or used.
     """
+    plan, options = _plan_run(asked)
+    if asked.hosts_file is None:
+        for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
+            require_limits(part)
+        yield plan, options
+        return
+    if isinstance(plan, TransportsScenario):
+        raise UsageError(f"--hosts: scenario {plan.name} compares transports on one machine")
+    inventory = load_inventory(asked.hosts_file)
+    inventory.require_roles(has_target=options.target is not None, needs_providers=isinstance(plan, Scenario))
+    with open_machines(inventory.hosts, _say(quiet=asked.quiet)) as machines:
+        hosts = [Manned(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
+        yield plan, replace(options, hosts=hosts)
+
+
+def _say(*, quiet: bool) -> Callable[[str], None]:
+    return (lambda _: None) if quiet else partial(click.echo, err=True)
+
+
+def _plan_run(asked: Asked) -> tuple[Plan, Options]:
     target_url, monitor_url = asked.target_url, asked.monitor_url
     if target_url is None and asked.server_pid is not None:
         raise UsageError("--server-pid: the own broker is sampled anyway; it goes with --target")
@@ -78,19 +116,26 @@ def plan_run(asked: Asked) -> tuple[Plan, Options]:
         raise UsageError("--monitor-url: the own broker's is read anyway; it goes with --target")
     if target_url is not None and asked.broker_cpus is not None:
         raise UsageError("--broker-cpus: there is no own broker with --target")
+    for option, value in (
+        ("--broker-cpus", asked.broker_cpus),
+        ("--load-cpus", asked.load_cpus),
+        ("--server-pid", asked.server_pid),
+    ):
+        if asked.hosts_file is not None and value is not None:
+            raise UsageError(
+                f"{option}: is of this machine; with --hosts, the hosts file has cpus for each host"
+            )
     plan = load_scenario(asked.scenario, asked.overrides)
     parse_thresholds(plan.thresholds)
     target = parse_target(target_url) if target_url is not None else None
     if target is not None:
         plan = with_transport(plan, target.transport)
         monitor_url = monitor_url or plan.monitor
-    options = Options(
+    return plan, Options(
         target=target,
         monitor=parse_monitor(monitor_url) if monitor_url else None,
         server_pid=asked.server_pid,
         broker_cpus=parse_cpus(asked.broker_cpus) if asked.broker_cpus is not None else None,
         load_cpus=parse_cpus(asked.load_cpus) if asked.load_cpus is not None else None,
+        command=sys.argv[1:],
     )
-    for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
-        require_limits(part)
-    return plan, options

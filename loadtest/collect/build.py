@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from loadtest.collect import agreement, broadcast
-from loadtest.collect.collected import Collected
+from loadtest.collect.collected import Collected, WorkerReport
 from loadtest.collect.conservation import add_sweeps, before_measuring, conserve
 from loadtest.collect.heatmap import draw_heatmap
 from loadtest.collect.soak import build_soak
@@ -36,6 +36,7 @@ from loadtest.result.schema import (
     Requested,
     Result,
     Wire,
+    WorkerCounts,
 )
 from loadtest.result.thresholds import parse_thresholds
 
@@ -216,6 +217,32 @@ def weigh_wire(scenario: Scenario | FetchScenario, results: Sequence[RequestorRe
     )
 
 
+def count_worker(report: WorkerReport) -> WorkerCounts:
+    """What one process did."""
+    result = report.result
+    if isinstance(result, ProviderResult):
+        return WorkerCounts(
+            name=report.name,
+            host=report.host,
+            connections=result.connections,
+            sent=result.sent,
+            received=result.received,
+            errors=result.dropped,
+        )
+    latency = summarise([result.latency])
+    return WorkerCounts(
+        name=report.name,
+        host=report.host,
+        connections=result.connections,
+        sent=result.sent,
+        received=result.received,
+        errors=result.errors,
+        timed_out=result.timed_out if isinstance(result, RequestorResult) else result.missing,
+        latency_us=latency[0] if latency else None,
+        max_send_lag_us=result.max_send_lag_ns / _NS_PER_US,
+    )
+
+
 def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
     """The result, and the intervals of its histogram log."""
     scenario = collected.scenario
@@ -251,6 +278,7 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         wire=None if isinstance(scenario, BroadcastScenario) else weigh_wire(scenario, collected.requestors),
         hosts=collected.hosts,
         command=collected.command,
+        workers=[count_worker(report) for report in collected.workers],
         missing=collected.missing,
         measured_from_s=collected.measured_from_s,
         heatmap=draw_heatmap(logged),

@@ -40,6 +40,15 @@ class Observed:
     """After the last of them was closed."""
 
 
+@dataclass(frozen=True)
+class WorkerReport:
+    """What one process of the load told in the end."""
+
+    name: str
+    host: str
+    result: RequestorResult | ProviderResult | BroadcasterResult
+
+
 @dataclass(kw_only=True)
 class Collected:
     """Everything that a run has gathered so far; a run that failed has less."""
@@ -54,6 +63,8 @@ class Collected:
     broadcasters: list[BroadcasterResult] = field(default_factory=list)
     last_progress: list[Progress] = field(default_factory=list)
     """Of the requestors or broadcasters whose results never came."""
+    workers: list[WorkerReport] = field(default_factory=list)
+    """The same results, by process."""
     missing: list[str] = field(default_factory=list)
     """Workers of any role whose results never came, such as "requestor 2 on host b: no result"."""
     hosts: list[Host] = field(default_factory=list)

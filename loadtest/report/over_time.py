@@ -8,7 +8,17 @@ from typing import Any
 
 from matplotlib.ticker import LogLocator
 
-from loadtest.report.canvas import BAND, DASHED, Chart, Table, add_legend, canvas, figure_text, line_style, to_svg
+from loadtest.report.canvas import (
+    BAND,
+    DASHED,
+    Chart,
+    Table,
+    add_legend,
+    canvas,
+    figure_text,
+    line_style,
+    to_svg,
+)
 from loadtest.result.schema import Result, Sample
 
 _POINTS = 600

@@ -5,7 +5,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from loadtest.result.schema import Result, TransportRun, value_at
+from loadtest.result.paths import value_at
+from loadtest.result.schema import Result, TransportRun
 
 Better = Literal["higher", "lower"]
 _PER_MILLION = 1e6

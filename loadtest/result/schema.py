@@ -234,6 +234,25 @@ class HostSample(Struct, frozen=True, kw_only=True):
     """TCP segments."""
 
 
+class WorkerCounts(Struct, frozen=True, kw_only=True):
+    """What one process of the load did, to be seen beside the others; counts of the measured phase.
+
+    Of a provider they are of all phases. The sums over all processes are the result's other counts.
+    """
+
+    name: str
+    host: str
+    connections: int
+    sent: int
+    received: int
+    errors: int = 0
+    timed_out: int = 0
+    """Of a broadcast, deliveries that never came."""
+    latency_us: Latency | None = None
+    """None of a provider, or where nothing was measured."""
+    max_send_lag_us: float | None = None
+
+
 class Host(Struct, frozen=True, kw_only=True):
     """One machine of a run."""
 
@@ -436,6 +455,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Of the latencies by time; None where none was measured."""
     command: list[str] = []
     """The arguments that the run was started with, to do it again."""
+    workers: list[WorkerCounts] = []
+    """The processes of the load that told their results."""
     missing: list[str] = []
     """Workers whose results never came, such as "requestor 2 on host b: no result"; counts lack theirs."""
     measured_from_s: float | None = None

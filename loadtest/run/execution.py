@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, get_args
 from msgspec import structs
 
 from loadtest.collect.build import measured_rate
-from loadtest.collect.collected import Collected
+from loadtest.collect.collected import Collected, WorkerReport
 from loadtest.collect.conservation import check_broker
 from loadtest.collect.soak import Watch
 from loadtest.engine.messages import (
@@ -340,6 +340,11 @@ class _Run:
         collected.broadcasters = [w.broadcaster for w in requestors if w.broadcaster is not None]
         collected.providers = [w.provider for w in self._fleet.providers if w.provider is not None]
         collected.last_progress = [worker.progress for worker in requestors if not worker.finished]
+        collected.workers = [
+            WorkerReport(worker.name, worker.machine.name, result)
+            for worker in self._fleet.workers
+            if (result := worker.requestor or worker.provider or worker.broadcaster) is not None
+        ]
         collected.missing = [
             f"{worker.name} on host {worker.machine.name}: no result"
             for worker in self._fleet.workers
