@@ -109,6 +109,24 @@ fn a_start_is_at_its_time_of_the_runs_clock() {
     }
 }
 
+#[test]
+fn an_open_loop_follows_its_profile() {
+    let server = Server::start(true, Faults::default());
+    for (arrivals, least, most) in [("uniform", 1000, 1000), ("poisson", 840, 1160)] {
+        let more = format!(
+            r#","threads":2,"warmup_s":0.5,"arrivals":"{arrivals}","duration_s":2,
+            "profile":[[1,0,0],[1,0,1]]"#
+        );
+        let (result, _) = run(&server, true, &more, "");
+        assert_clean(&result, &[]);
+        assert_eq!(count(&result["warmup"], "sent"), 0);
+        assert_eq!(count(&result["intervals"][0], "sent"), 0);
+        // Five deviations of the Poisson distribution.
+        assert!((least..=most).contains(&count(&result, "sent")), "{result}");
+        assert_eq!(result["duration_s"], 2.0);
+    }
+}
+
 /// Starts a requestor with a sweep, and returns once that is over.
 fn swept(server: &Server, is_ws: bool, more: &str) -> (subjectbus_loadgen::Provider, Requestor) {
     let provider = provider(is_ws, server.address, "");

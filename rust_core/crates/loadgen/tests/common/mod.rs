@@ -131,6 +131,12 @@ pub(crate) fn assert_accounted(result: &Value) {
         (total("sent"), total("received")),
         (count(result, "sent"), received)
     );
+    let lags = intervals.iter().map(|row| count(row, "max_send_lag_ns"));
+    assert_eq!(
+        lags.max().unwrap_or(0),
+        count(result, "max_send_lag_ns"),
+        "{result}"
+    );
     let mut merged = decode(&result["latency"]["hdr"]);
     merged.reset();
     for (n, row) in intervals.iter().enumerate() {
