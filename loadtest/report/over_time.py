@@ -135,6 +135,7 @@ def time_chart(
             axes.set_ylim(0, 1.08 * max(axes.get_ylim()[1], 1e-9))
         axes.margins(x=0.01)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.set_xlabel(f"{units} since {clock.since}")
         axes.set_ylabel(unit)
         add_legend(axes)

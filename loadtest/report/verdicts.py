@@ -28,4 +28,4 @@ def describe_value(outcome: ThresholdOutcome) -> str:
     """What an objective was judged by."""
     if outcome.value is None:
         return "no value"
-    return str(outcome.value).lower() if isinstance(outcome.value, bool) else f"{outcome.value:,}"
+    return str(outcome.value).lower() if isinstance(outcome.value, bool) else f"{outcome.value:,.12g}"
