@@ -2,7 +2,7 @@
 
 import math
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -290,6 +290,11 @@ def load_scenario(name: str, overrides: Iterable[str] = ()) -> Plan:
     if (fault := find_contradiction(scenario)) is not None:
         raise ScenarioError(f"{where}: {fault}")
     return scenario
+
+
+def scenario_of(table: Mapping[str, Any]) -> Plan:
+    """The scenario that a result tells of; ScenarioError when it is none of this version."""
+    return _convert(dict(table), "the result's scenario")
 
 
 def with_transport(scenario: Plan, transport: Literal["ws", "tcp", "rest"]) -> AnyScenario:

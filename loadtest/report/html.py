@@ -3,9 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from loadtest.report import (
     achievement,
     charts,
@@ -21,6 +18,7 @@ from loadtest.report import (
     view_charts,
 )
 from loadtest.report.over_time import clock_of
+from loadtest.report.pages import render_page
 from loadtest.result.schema import Result
 
 _HEADLINES = (
@@ -36,16 +34,9 @@ _HEADLINES = (
 
 def render_report(result: Result) -> str:
     """The report's HTML, from the result alone."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("loadtest.report", "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["verdict"] = _verdict
     measured = _transports(result) if result.transports is not None else _one_run(result)
-    return environment.get_template("report.html.j2").render(
+    return render_page(
+        "report.html.j2",
         result=result,
         sees_server=comparison.sees_server(result),
         describe_value=verdicts.describe_value,
@@ -102,7 +93,3 @@ def _transports(result: Result) -> dict[str, Any]:
         "explain_transports": transports.explain(result),
         "error_chart": None,
     }
-
-
-def _verdict(holds: bool) -> Markup:  # noqa: FBT001 - a template passes one value
-    return Markup('<span class="{}">{}</span>').format(*["holds" if holds else "fails"] * 2)

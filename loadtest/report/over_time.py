@@ -19,7 +19,7 @@ from loadtest.report.canvas import (
     line_style,
     to_svg,
 )
-from loadtest.result.schema import Result, Sample
+from loadtest.result.schema import Result
 
 _POINTS = 600
 """More than the page has pixels for would only make it larger."""
@@ -66,14 +66,12 @@ class Clock:
 
 def clock_of(result: Result) -> Clock:
     """That of all charts; the run's own where nothing was measured."""
-    began = _began_measuring(result.timeline)
+    began = result.measured_from_s
+    if began is None:  # which earlier versions do not tell: this is up to a second late
+        began = next((look.t_s for look in result.timeline if look.phase == "measuring"), None)
     if began is None:
         return Clock(since="the run began")
     return Clock(origin_s=began, measured=Band(0.0, result.duration_s))
-
-
-def _began_measuring(timeline: Sequence[Sample]) -> float | None:
-    return next((sample.t_s for sample in timeline if sample.phase == "measuring"), None)
 
 
 def time_chart(

@@ -2,15 +2,25 @@
 
 from collections.abc import Sequence
 
+from loadtest.errors import ScenarioError
+from loadtest.plan.profile import planned
+from loadtest.plan.scenario import TransportsScenario, scenario_of
 from loadtest.result.schema import Interval, Result
 
 
 def planned_rates(result: Result, seconds: Sequence[Interval]) -> list[float] | None:
     """Requests, or messages published, per second in each; None where replies or the server set the pace.
 
-    Nothing is planned beyond the end of the measured phase, where the last interval may reach.
+    Nothing is planned beyond the end of the measured phase, where the last interval may reach. None, too,
+    where the result's scenario is not one of this version.
     """
-    rate = float(result.scenario.get("rate") or 0.0)
-    if not rate:
+    try:
+        scenario = scenario_of(result.scenario)
+    except ScenarioError:
         return None
-    return [rate] * len(seconds)
+    if isinstance(scenario, TransportsScenario) or not scenario.rate:
+        return None
+    return [
+        planned(scenario, second.start_s, second.end_s) / max(second.end_s - second.start_s, 1e-9)
+        for second in seconds
+    ]
