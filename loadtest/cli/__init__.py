@@ -9,6 +9,7 @@ from loadtest.cli.capacity import capacity
 from loadtest.cli.compare import compare
 from loadtest.cli.options import Asked, planned_run, running_options
 from loadtest.cli.repeat import run_repeatedly
+from loadtest.cli.report import report
 from loadtest.errors import RunError
 from loadtest.experiments.single import run_into
 from loadtest.plan.scenario import shipped_scenarios
@@ -59,15 +60,10 @@ def run(*, out: Path | None, times: int | None, quiet: bool, **asked: Any) -> in
 
 
 @loadtest.command()
-@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
-def report(folder: Path) -> None:
-    """Write report.html and latency.hgrm of the result folder DIR anew."""
-    artifacts.render_again(folder)
-    click.echo(folder / "report.html")
-
-
-@loadtest.command()
 def scenarios() -> None:
     """List the shipped scenarios."""
     for name, description in shipped_scenarios().items():
         click.echo(f"{name}  {description}")
+
+
+loadtest.add_command(report)

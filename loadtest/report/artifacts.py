@@ -1,20 +1,25 @@
 """The result folder: what a run leaves behind."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-
-import msgspec
+from tempfile import TemporaryFile
 
 from loadtest.errors import RunError, ScenarioError
-from loadtest.report.html import write_report
-from loadtest.report.transports import to_markdown
+from loadtest.report.html import render_report
+from loadtest.report.markdown import to_markdown
+from loadtest.report.tabular import encode_timeline
+from loadtest.result.documents import encode_document, replace_file
 from loadtest.result.histogram import Histogram, LoggedInterval, write_hgrm, write_hlog
-from loadtest.result.schema import Result, read_result, write_result
+from loadtest.result.schema import Result, read_result
 
 _NS_PER_US = 1000
 _LATENCY_TAG = "latency"
+_File = tuple[str, bytes]
+"""Its name and content."""
 
 
 def default_folder(scenario: str) -> Path:
@@ -26,11 +31,15 @@ def create_folder(folder: Path) -> None:
     """Makes the folder before the run, so that a run never ends without a place for its result.
 
     Raises:
-        ScenarioError: It cannot be made, or holds a result already.
+        ScenarioError: It cannot be made or written to, or holds a result already.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder) as file:
+            file.write(b"?")
+            file.flush()
     except OSError as error:
+        discard_empty(folder)
         raise ScenarioError(f"result folder {folder}: {error.strerror}") from error
     if (folder / "result.json").exists():
         raise ScenarioError(f"result folder {folder}: holds a result already")
@@ -43,40 +52,76 @@ def discard_empty(folder: Path) -> None:
 
 
 def write_folder(result: Result, logged: Sequence[LoggedInterval], folder: Path) -> None:
-    """Writes every file; RunError when the disk does not take them."""
-    try:
-        write_result(result, folder)
-        environment = msgspec.json.format(msgspec.json.encode(result.environment), indent=2)
-        (folder / "environment.json").write_bytes(environment + b"\n")
-        if result.transports is None:
-            with (folder / "latency.hlog").open("w", encoding="ascii") as file:
-                write_hlog(file, _LATENCY_TAG, datetime.fromisoformat(result.started), logged)
-        _write_rendered(result, folder)
-    except OSError as error:
-        raise RunError(f"result folder {folder}: {error.strerror}") from error
+    """Writes every file, the result first, each of them whole or not at all.
+
+    Raises:
+        RunError: The disk does not take one of them; those before it are there.
+    """
+    _write(chain(_recorded(result, logged), _rendered(result)), folder)
 
 
 def render_again(folder: Path) -> Result:
-    """Writes the report and latency.hgrm of an existing result folder anew."""
+    """Makes everything that follows from an existing folder's result anew; nothing before all of it is made.
+
+    Raises:
+        ScenarioError: There is no result of this version, or it has what no run writes.
+        RunError: The disk does not take a file; the earlier one stays.
+    """
     result = read_result(folder)
-    try:
-        _write_rendered(result, folder)
-    except OSError as error:
-        raise RunError(f"result folder {folder}: {error.strerror}") from error
+    with blaming(folder):
+        files = list(_rendered(result))
+    _write(files, folder)
     return result
 
 
-def _write_rendered(result: Result, folder: Path) -> None:
+@contextmanager
+def blaming(folder: Path) -> Iterator[None]:
+    """While a result that was read is rendered: what that cannot cope with is the file's fault.
+
+    Raises:
+        ScenarioError: A value of the free tables, a time or a histogram is none that a run writes.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise ScenarioError(f"{folder / 'result.json'}: cannot be rendered: {what}") from error
+
+
+def _recorded(result: Result, logged: Sequence[LoggedInterval]) -> Iterator[_File]:
+    """What only the run itself can tell."""
+    yield "result.json", encode_document(result)
+    if result.transports is None:
+        hlog = io.StringIO()
+        write_hlog(hlog, _LATENCY_TAG, datetime.fromisoformat(result.started), logged)
+        yield "latency.hlog", hlog.getvalue().encode("ascii")
+    yield "environment.json", encode_document(result.environment)
+
+
+def _rendered(result: Result) -> Iterator[_File]:
+    """What follows from the result."""
     latency = result.latency_us
     if latency is not None and result.histograms is not None:
-        with (folder / "latency.hgrm").open("w", encoding="ascii") as file:
-            write_hgrm(
-                file,
-                Histogram.merged([result.histograms.latency]),
-                mean_ns=latency.mean * _NS_PER_US,
-                stddev_ns=latency.stddev * _NS_PER_US,
-                max_ns=round(latency.max * _NS_PER_US),
-            )
-    if result.transports is not None:
-        (folder / "report.md").write_text(to_markdown(result), encoding="utf-8")
-    write_report(result, folder)
+        hgrm = io.StringIO()
+        write_hgrm(
+            hgrm,
+            Histogram.merged([result.histograms.latency]),
+            mean_ns=latency.mean * _NS_PER_US,
+            stddev_ns=latency.stddev * _NS_PER_US,
+            max_ns=round(latency.max * _NS_PER_US),
+        )
+        yield "latency.hgrm", hgrm.getvalue().encode("ascii")
+    yield "timeline.parquet", encode_timeline(result)
+    yield "report.md", to_markdown(result).encode()
+    yield "report.html", render_report(result).encode()
+
+
+def _write(files: Iterable[_File], folder: Path) -> None:
+    whole: list[str] = []
+    for name, content in files:
+        try:
+            replace_file(folder / name, content)
+        except OSError as error:
+            there = f"only {', '.join(whole)} could be written" if whole else "nothing could be written"
+            raise RunError(f"result folder {folder}: {name}: {error.strerror}; {there}") from error
+        whole.append(name)

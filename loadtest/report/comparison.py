@@ -36,7 +36,9 @@ class Row:
 
 
 @dataclass(frozen=True)
-class _Measure:
+class Measure:
+    """One figure of a run beside the reference's; None where there is none."""
+
     name: str
     run: float | None
     reference: float | None
@@ -142,9 +144,13 @@ def describe_agreement(result: Result) -> str | None:
 def compare(result: Result) -> list[Row]:
     """The rows, throughput first. Per core means per hardware thread of the server's machine."""
     cores = int(result.environment.get("cores", 0)) if sees_server(result) else 0
-    measures = [*_throughput(result), *_latencies(result), *_spread(result), *_totals(result)]
-    measures += [*_resources(result), *_wire(result)]
-    return [measure.row(cores, result.reference.cores) for measure in measures]
+    return [measure.row(cores, result.reference.cores) for measure in measures(result)]
+
+
+def measures(result: Result) -> list[Measure]:
+    """The same as numbers."""
+    load = [*_throughput(result), *_latencies(result), *_spread(result), *_totals(result)]
+    return [*load, *_resources(result), *_wire(result)]
 
 
 def _events(result: Result) -> tuple[str, str]:
@@ -152,53 +158,51 @@ def _events(result: Result) -> tuple[str, str]:
     return ("request", "requests") if result.broadcast is None else ("delivery", "deliveries")
 
 
-def _throughput(result: Result) -> Iterator[_Measure]:
+def _throughput(result: Result) -> Iterator[Measure]:
     achieved, reference = result.achieved, result.reference
-    yield _Measure(
-        "concurrent connections", achieved.connections, reference.connections, per_thread="divided"
-    )
+    yield Measure("concurrent connections", achieved.connections, reference.connections, per_thread="divided")
     if result.scenario.get("workload") == "http-byte":
-        yield _Measure("requests/s", achieved.rate, reference.rate, per_thread="divided")
+        yield Measure("requests/s", achieved.rate, reference.rate, per_thread="divided")
         return
     is_each_ones = result.broadcast is None  # which makes subjects grow with the connections
     subjects_of_a_thread: Literal["divided", "none"] = "divided" if is_each_ones else "none"
-    yield _Measure("subjects", achieved.subjects, reference.subjects, per_thread=subjects_of_a_thread)
-    yield _Measure(f"{_events(result)[1]}/s", achieved.rate, reference.rate, per_thread="divided")
+    yield Measure("subjects", achieved.subjects, reference.subjects, per_thread=subjects_of_a_thread)
+    yield Measure(f"{_events(result)[1]}/s", achieved.rate, reference.rate, per_thread="divided")
     if result.broadcast is None:
-        yield _Measure("messages/s", achieved.messages_per_s, reference.messages_per_s, per_thread="divided")
+        yield Measure("messages/s", achieved.messages_per_s, reference.messages_per_s, per_thread="divided")
     else:
         both, delivered = reference.messages_per_s, reference.rate
         published = both - delivered if both is not None and delivered is not None else None
-        yield _Measure("messages published/s", result.broadcast.published_per_s, published)
+        yield Measure("messages published/s", result.broadcast.published_per_s, published)
 
 
-def _latencies(result: Result) -> Iterator[_Measure]:
+def _latencies(result: Result) -> Iterator[Measure]:
     for name, label in _LATENCIES.items():
         ours = getattr(result.latency_us, name) if result.latency_us is not None else None
         published = getattr(result.reference, f"{name}_us")
-        yield _Measure(f"latency {label}, ms", _scaled(ours, 1e3), _scaled(published, 1e3), decimals=2)
+        yield Measure(f"latency {label}, ms", _scaled(ours, 1e3), _scaled(published, 1e3), decimals=2)
 
 
-def _spread(result: Result) -> Iterator[_Measure]:
+def _spread(result: Result) -> Iterator[Measure]:
     """From first to last receiver; nobody has published such figures."""
     if result.broadcast is None:
         return
     spread = result.broadcast.spread_us
     for name, label in _SPREADS.items():
         ours = getattr(spread, name) if spread is not None else None
-        yield _Measure(f"spread {label}, ms", _scaled(ours, 1e3), None, decimals=2)
-    yield _Measure("deliveries missing", result.broadcast.missing, None)
+        yield Measure(f"spread {label}, ms", _scaled(ours, 1e3), None, decimals=2)
+    yield Measure("deliveries missing", result.broadcast.missing, None)
 
 
-def _totals(result: Result) -> Iterator[_Measure]:
-    yield _Measure(f"{_events(result)[1]} total", result.achieved.received, result.reference.requests)
-    yield _Measure("measured time, s", result.duration_s, result.reference.duration_s)
+def _totals(result: Result) -> Iterator[Measure]:
+    yield Measure(f"{_events(result)[1]} total", result.achieved.received, result.reference.requests)
+    yield Measure("measured time, s", result.duration_s, result.reference.duration_s)
 
 
-def _resources(result: Result) -> Iterator[_Measure]:
+def _resources(result: Result) -> Iterator[Measure]:
     ours, theirs = result.server, result.reference
-    yield _Measure("broker CPU, % of machine", ours.cpu_percent, theirs.cpu_percent, decimals=1)
-    yield _Measure(
+    yield Measure("broker CPU, % of machine", ours.cpu_percent, theirs.cpu_percent, decimals=1)
+    yield Measure(
         f"broker CPU, us/{_events(result)[0]}",
         ours.cpu_us_per_request,
         theirs.cpu_us_per_request,
@@ -208,24 +212,24 @@ def _resources(result: Result) -> Iterator[_Measure]:
     )
     if result.broadcast is not None:
         per_cpu = result.broadcast.deliveries_per_broker_cpu_s
-        yield _Measure("deliveries/broker CPU second", per_cpu, None, per_thread="same")
-    yield _Measure(
+        yield Measure("deliveries/broker CPU second", per_cpu, None, per_thread="same")
+    yield Measure(
         "resident memory, MB",
         _scaled(ours.rss_bytes, 1e6),
         _scaled(theirs.rss_bytes, 1e6),
         per_thread="divided",
     )
-    yield _Measure(
+    yield Measure(
         "resident memory, bytes/connection",
         ours.rss_bytes_per_connection,
         theirs.rss_bytes_per_connection,
         per_thread="same",
     )
-    yield _Measure(
+    yield Measure(
         "memory growth, bytes/connection", ours.rss_growth_bytes_per_connection, None, per_thread="same"
     )
     for way in ("in", "out"):
-        yield _Measure(
+        yield Measure(
             f"broker network {way}, Mbit/s",
             _scaled(getattr(ours, f"net_{way}_bps"), 1e6),
             _scaled(getattr(theirs, f"net_{way}_bps"), 1e6),
@@ -234,15 +238,15 @@ def _resources(result: Result) -> Iterator[_Measure]:
         )
 
 
-def _wire(result: Result) -> Iterator[_Measure]:
+def _wire(result: Result) -> Iterator[Measure]:
     """Bytes on the requestors' connections; nobody has published such figures."""
     wire = result.wire
     if wire is None:
         return
     for name, value in (("payload", wire.payload), ("on the wire", wire.total), ("HTTP heads", wire.heads)):
         if value:
-            yield _Measure(f"bytes/call, {name}", value, None, decimals=1)
-    yield _Measure("connections opened", result.achieved.connections_opened, None)
+            yield Measure(f"bytes/call, {name}", value, None, decimals=1)
+    yield Measure("connections opened", result.achieved.connections_opened, None)
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -41,11 +41,15 @@ def write_document(document: object, path: Path) -> None:
     Raises:
         RunError: The disk does not take it; the earlier one stays.
     """
-    text = msgspec.json.format(msgspec.json.encode(document), indent=2)
     try:
-        replace_file(path, text + b"\n")
+        replace_file(path, encode_document(document))
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}") from error
+
+
+def encode_document(document: object) -> bytes:
+    """As it is written: indented, with a newline at its end."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -313,7 +313,8 @@ def write(folder, count=500):
 def test_a_result_folder_is_complete_and_reads_back(tmp_path):
     folder = tmp_path / "deep" / "run"
     result = write(folder)
-    names = {"result.json", "environment.json", "latency.hlog", "latency.hgrm", "report.html"}
+    names = {"result.json", "environment.json", "latency.hlog", "latency.hgrm", "report.html", "report.md"}
+    names.add("timeline.parquet")
     assert {path.name for path in folder.iterdir()} == names
     assert msgspec.json.encode(read_result(folder)) == msgspec.json.encode(result)
     assert json.loads((folder / "environment.json").read_text()) == result.environment

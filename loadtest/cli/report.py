@@ -1,0 +1,37 @@
+"""`subjectbus loadtest report`: the report of a run that is over."""
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from loadtest.report import artifacts
+from loadtest.report.figures import to_csv
+from loadtest.report.markdown import to_markdown
+from loadtest.result.schema import read_result
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "markdown", "csv"]),
+    default="html",
+    help="html writes the folder's reports anew; the others are told on standard output.",
+)
+def report(folder: Path, form: Literal["html", "markdown", "csv"]) -> None:
+    """Make the reports of the result folder DIR anew, or tell its figures as text to paste elsewhere.
+
+    Anew means everything that follows from result.json: report.html, report.md, latency.hgrm and
+    timeline.parquet. Exit status: 0, 2 DIR is no result folder of this version, 3 it cannot be written.
+    """
+    if form == "html":
+        artifacts.render_again(folder)
+        click.echo(folder / "report.html")
+        return
+    result = read_result(folder)
+    render = to_markdown if form == "markdown" else to_csv
+    with artifacts.blaming(folder):
+        text = render(result)
+    click.echo(text, nl=False)

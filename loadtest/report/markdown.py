@@ -1,0 +1,200 @@
+"""`report.md`: the figures and verdicts of a run as text, to paste into an issue, a wiki or a mail."""
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+
+from loadtest.report import transports
+from loadtest.report.comparison import (
+    PER_THREAD_NOTE,
+    compare,
+    describe_agreement,
+    describe_difference,
+    describe_trend,
+    explain_latency,
+)
+from loadtest.report.figures import mishaps
+from loadtest.result.schema import Host, Result
+
+_ABSENT = "-"
+_SPECIAL = re.compile(r"[\\`*\[\]<>|]")
+_US_PER_MS = 1e3
+_BYTES_PER_GB = 1e9
+_BPS_PER_MBPS = 1e6
+_PERCENTILES = {
+    "min": "minimum", "p50": "p50", "p90": "p90", "p95": "p95", "p99": "p99", "p99_9": "p99.9",
+    "p99_99": "p99.99", "max": "maximum",
+}  # fmt: skip
+
+
+def to_markdown(result: Result) -> str:
+    """The whole text; it ends with a newline."""
+    if result.transports is not None:
+        return transports.to_markdown(result)
+    sections = [_head, _summary, _percentiles, _checks, _mishaps, _hosts, _environment, _again]
+    return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section(result)))) + "\n"
+
+
+def _head(result: Result) -> Iterator[str]:
+    yield f"# Load test: {_plain(str(result.scenario.get('name', '')))}"
+    yield ""
+    description = str(result.scenario.get("description") or "")
+    if description:
+        yield _plain(description)
+        yield ""
+    where = f"against {result.target}" if result.target is not None else "on its own broker"
+    yield f"{result.duration_s:,.0f} s from {result.started}, {_plain(where)}. {_asked(result)}"
+    yield ""
+    if result.error is not None:
+        yield f"**The run failed:** {_plain(result.error)}"
+    elif result.holds:
+        yield "**Everything holds:** thresholds and accounts."
+    else:
+        yield "**Not everything holds:** see the checks."
+    lost = [f"host {host.name} was lost: {host.lost}" for host in result.hosts if host.lost is not None]
+    if lost or result.missing:
+        yield ""
+        yield "**Missing, and in none of the figures:**"
+        yield ""
+        yield from (f"- {_plain(text)}" for text in (*lost, *result.missing))
+
+
+def _asked(result: Result) -> str:
+    requested = result.requested
+    what = "requests" if result.broadcast is None else "deliveries"
+    load = "a closed loop" if requested.rate is None else f"{requested.rate:,.0f} {what}/s"
+    return f"Asked for: {requested.connections:,} connections, {load}, {requested.duration_s:,.0f} s."
+
+
+def _summary(result: Result) -> Iterator[str]:
+    rows = [
+        [row.measure, row.run, row.reference, row.run_per_core, row.reference_per_core]
+        for row in compare(result)
+        if (row.run, row.reference) != (_ABSENT, _ABSENT)
+    ]
+    label = f"published {result.reference.label}"
+    yield "## Summary"
+    yield ""
+    yield from _table(["measure", "this run", label, "this run, per thread", f"{label}, per thread"], rows)
+    yield ""
+    yield f"{PER_THREAD_NOTE} Published: {result.reference.name}; {result.reference.hardware}."
+
+
+def _percentiles(result: Result) -> Iterator[str]:
+    latency, service = result.latency_us, result.service_us
+    if latency is None:
+        return
+    columns = [("latency, ms", latency)] + ([("service time, ms", service)] if service else [])
+    yield "## Percentiles"
+    yield ""
+    yield from _table(
+        ["", *(title for title, _ in columns)],
+        [
+            [label, *(f"{getattr(figures, name) / _US_PER_MS:,.3f}" for _, figures in columns)]
+            for name, label in _PERCENTILES.items()
+        ],
+    )
+    yield ""
+    yield f"Over {latency.count:,} values. {explain_latency(result)}"
+
+
+def _checks(result: Result) -> Iterator[str]:
+    yield "## Checks"
+    yield ""
+    for check in result.conservation.checks:
+        yield f"- {_verdict(holds=check.holds)} {check.name}: {_plain(check.detail)}"
+    agreement = describe_agreement(result)
+    if agreement is not None:
+        mark = (
+            "" if not result.agreement else _verdict(holds=all(row.holds for row in result.agreement)) + " "
+        )
+        yield f"- {mark}agreement: {_plain(agreement)}"
+    for row in result.agreement:
+        if not row.matches:
+            yield f"- {_verdict(holds=row.holds)} {_plain(describe_difference(row))}"
+    for outcome in result.thresholds:
+        value = "no value" if outcome.value is None else f"{outcome.value:,}"
+        yield f"- {_verdict(holds=outcome.holds)} threshold `{outcome.expr}`: is {value}"
+    if result.soak is not None:
+        for trend in result.soak.trends:
+            yield f"- {_verdict(holds=trend.holds)} trend {describe_trend(trend)}"
+        if result.soak.note:
+            yield f"- {_verdict(holds=False)} soak: {_plain(result.soak.note)}"
+
+
+def _mishaps(result: Result) -> Iterator[str]:
+    rows = [[row.name, f"{row.run:,}"] for row in mishaps(result) if row.run]
+    if not rows:
+        return
+    yield "## What went wrong"
+    yield ""
+    yield from _table(["kind", "count"], rows)
+    if result.achieved.first_server_error:
+        yield ""
+        yield f"The server's first error: {_plain(result.achieved.first_server_error)}"
+
+
+def _hosts(result: Result) -> Iterator[str]:
+    if not result.hosts:
+        return
+    columns = ["host", "roles", "CPU mean, %", "CPU highest, %", "memory, GB", "in, Mbit/s", "out, Mbit/s"]
+    yield "## Hosts"
+    yield ""
+    yield from _table(columns, [_describe_host(host) for host in result.hosts])
+    yield ""
+    yield "Means over the whole run, connecting included; memory is the most that was in use."
+
+
+def _describe_host(host: Host) -> list[str]:
+    samples = host.samples
+    texts = [f"{host.name} ({host.address})" if host.address else host.name, ", ".join(host.roles) or _ABSENT]
+    if not samples:
+        return [*texts, *[_ABSENT] * 5]
+
+    def mean(name: str, unit: float = 1.0) -> str:
+        return f"{sum(getattr(sample, name) for sample in samples) / len(samples) / unit:,.1f}"
+
+    return [
+        *texts,
+        mean("cpu_percent"),
+        f"{max(sample.cpu_percent for sample in samples):,.1f}",
+        f"{max(sample.memory_used_bytes for sample in samples) / _BYTES_PER_GB:,.2f}",
+        mean("net_in_bps", _BPS_PER_MBPS),
+        mean("net_out_bps", _BPS_PER_MBPS),
+    ]
+
+
+def _environment(result: Result) -> Iterator[str]:
+    described = [(host.name, host.environment) for host in result.hosts if host.environment]
+    yield "## Environment"
+    yield ""
+    for name, facts in described or [("this machine", result.environment)]:
+        shown = [f"{key} {value}" for key, value in facts.items() if isinstance(value, (str, int, float))]
+        yield f"- {name}: {_plain(', '.join(shown))}"
+
+
+def _again(result: Result) -> Iterator[str]:
+    if not result.command:
+        return
+    yield "## To do it again"
+    yield ""
+    yield "```sh"
+    yield shlex.join(result.command)
+    yield "```"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The first column is text, the others are figures."""
+    yield f"| {' | '.join(columns)} |"
+    yield "| --- |" + " ---: |" * (len(columns) - 1)
+    for row in rows:
+        yield f"| {' | '.join(_plain(text) for text in row)} |"
+
+
+def _plain(text: str) -> str:
+    """On one line, with nothing that Markdown or HTML would take for its own."""
+    return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+
+
+def _verdict(*, holds: bool) -> str:
+    return "holds:" if holds else "**fails:**"

@@ -1,0 +1,161 @@
+"""Reports as text, read by a Markdown parser."""
+
+import shlex
+from itertools import pairwise
+
+import pytest
+from markdown_it import MarkdownIt
+from msgspec import structs
+
+from loadtest.collect.build import build_result
+from loadtest.report.figures import to_csv
+from loadtest.report.markdown import to_markdown
+from loadtest.result.schema import Host, HostSample, Soak, ThresholdOutcome, TransportRun, Trend
+from tests.loadtest import samples
+
+
+class Text:
+    """What a reader of the rendered text finds: headings, tables, paragraphs and items, code."""
+
+    def __init__(self, markdown: str) -> None:
+        assert markdown.endswith("\n")
+        assert "\n\n\n" not in markdown
+        tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown)
+        self.html = [token for token in tokens if token.type == "html_block"]
+        self.code = [token.content for token in tokens if token.type == "fence"]
+        self.headings: list[str] = []
+        self.lines: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        for before, token in pairwise(tokens):
+            if before.type == "tr_open":
+                self.tables.setdefault(self.headings[-1], []).append([])
+            if token.type != "inline":
+                continue
+            self.html += [child for child in token.children if child.type == "html_inline"]
+            text = "".join(child.content for child in token.children)
+            if before.type == "heading_open":
+                self.headings.append(text)
+            elif before.type in ("th_open", "td_open"):
+                self.tables[self.headings[-1]][-1].append(text)
+            else:
+                self.lines.append(text)
+
+    def table(self, heading: str) -> dict[str, list[str]]:
+        """The rows of the table below a heading, by their first column."""
+        rows = self.tables[heading]
+        assert {len(row) for row in rows} == {len(rows[0])}
+        return {row[0]: row[1:] for row in rows}
+
+
+def seen(cpu_percent: float) -> HostSample:
+    return HostSample(
+        t_s=1.0, cpu_percent=cpu_percent, memory_used_bytes=2 * 10**9, net_in_bps=3e6, net_out_bps=4e6
+    )
+
+
+def test_a_run_that_went_well():
+    result = samples.result(command=["subjectbus", "loadtest", "run", "my scenario.toml"])
+    text = Text(to_markdown(result))
+    assert text.headings[0] == "Load test: sample"
+    assert text.lines[0].endswith("Asked for: 116 connections, 1,000 requests/s, 20 s.")
+    assert text.lines[1] == "Everything holds: thresholds and accounts."
+    summary = text.table("Summary")
+    assert summary["requests/s"] == ["1,000", "240,000", "500", "7,500"]
+    assert summary["latency p99, ms"][1] == "130.00"
+    assert "broker CPU, % of machine" in summary  # the reference has it
+    assert "bytes/call, HTTP heads" not in summary
+    percentiles = text.table("Percentiles")
+    assert percentiles["p99.9"] == [
+        f"{result.latency_us.p99_9 / 1000:,.3f}",
+        f"{result.service_us.p99_9 / 1000:,.3f}",
+    ]
+    assert "holds: threshold latency_us.p99 < 100000: is" in " ".join(text.lines)
+    assert "What went wrong" not in text.headings
+    assert shlex.split(text.code[0]) == result.command
+
+
+def test_a_run_in_which_things_went_wrong():
+    values = samples.values_ns(100)
+    lost = samples.requestor_result(
+        values, sent=103, timed_out=2, errors=1, server_errors=1, first_server_error="'Slow*'"
+    )
+    hosts = [
+        Host(name="a", roles=["broker"], samples=[seen(10.0), seen(30.0)]),
+        Host(name="b", address="10.0.0.2", roles=["requestor"], lost="no route to host"),
+    ]
+    run = samples.collected(
+        values,
+        requestors=[lost],
+        hosts=hosts,
+        missing=["requestor 2 on host b: no result"],
+        error="host b was lost",
+    )
+    text = Text(to_markdown(build_result(run)[0]))
+    assert "The run failed: host b was lost" in text.lines
+    assert "host b was lost: no route to host" in text.lines
+    assert "requestor 2 on host b: no result" in text.lines
+    assert text.table("What went wrong") == {
+        "kind": ["count"],
+        "timed out": ["2"],
+        "errors": ["1"],
+        "errors from the server": ["1"],
+    }
+    assert "The server's first error: 'Slow*'" in text.lines
+    table = text.table("Hosts")
+    assert table["a"] == ["broker", "20.0", "30.0", "2.00", "3.0", "4.0"]
+    assert table["b (10.0.0.2)"] == ["requestor", *"-----"]
+    assert any(line.startswith("fails: the run: host b was lost") for line in text.lines)
+
+
+def test_a_run_that_measured_nothing():
+    run = samples.collected([], error="provider ended", requestors=[], providers=[], counters=None)
+    text = Text(to_markdown(build_result(run)[0]))
+    assert "The run failed: provider ended" in text.lines
+    assert "Percentiles" not in text.headings
+    assert to_csv(build_result(run)[0]).startswith("measure,")
+
+
+def test_what_fails_is_told():
+    trend = Trend(name="p99_us", slope_per_hour=5.0, limit=1.0, p_value=0.001, holds=False)
+    result = samples.result(
+        thresholds=[ThresholdOutcome(expr="achieved.errors == 0", value=None, holds=False)],
+        soak=Soak(period_s=60.0, samples=[], trends=[trend], note="too short to judge"),
+    )
+    lines = Text(to_markdown(result)).lines
+    assert "Not everything holds: see the checks." in lines
+    assert "fails: threshold achieved.errors == 0: is no value" in lines
+    assert "fails: trend p99_us: +5 per hour (at most +1), by chance with p = 0.001" in lines
+    assert "fails: soak: too short to judge" in lines
+
+
+@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "a | b\nc", "`x` *y* [z](http://h/)", "\\|"])
+def test_hostile_texts_stay_text(text):
+    shown = " ".join(text.split())
+    result = samples.result(scenario={"name": text, "description": text}, error=text, missing=[text])
+    page = Text(to_markdown(result))
+    assert page.html == []
+    assert page.headings[0] == f"Load test: {shown}"
+    assert shown in page.lines
+    assert f"The run failed: {shown}" in page.lines
+    host = Host(name=text, roles=["broker"], samples=[seen(1.0)])
+    assert Text(to_markdown(samples.result(hosts=[host]))).table("Hosts")[shown][0] == "broker"
+
+
+def test_a_comparison_of_transports_is_a_row_for_each_run():
+    latency = samples.result(10).latency_us
+    run = TransportRun(
+        transport="rest", outstanding=16, calls=10, errors=0, timed_out=0, statuses={}, total_s=2.0,
+        calls_per_s=5.0, latency_us=latency, wire=None, server_cpu_us_per_call=None,
+        client_cpu_us_per_call=1.5, connections_opened=16,
+    )  # fmt: skip
+    result = samples.result(
+        transports=[run, structs.replace(run, transport="ws")],
+        scenario={"name": "transports", "request_bytes": 32, "reply_bytes": 256},
+    )
+    header, first, second = (line.split(",") for line in to_csv(result).splitlines())
+    assert header[:3] == ["transport", "outstanding", "calls"]
+    rest = dict(zip(header, first, strict=True))
+    assert (rest["transport"], rest["calls_per_s"], rest["server_cpu_us_per_call"]) == ("rest", "5", "")
+    assert float(rest["latency_us.p99"]) == pytest.approx(latency.p99)
+    assert second[0] == "ws"
+    assert Text(to_markdown(result)).headings[0] == "Transports: transports"

@@ -1,0 +1,313 @@
+"""Result folders: what is written onto disks that do not take it, and what is read that is none."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader
+from msgspec import structs
+
+from loadtest import read_result
+from loadtest.collect.build import build_result
+from loadtest.errors import RunError, ScenarioError
+from loadtest.processes.child import PYTHON
+from loadtest.report import artifacts
+from loadtest.result.schema import Histograms
+from subjectbus import cli
+from tests.conftest import skip
+from tests.loadtest import samples
+
+FILES = [
+    "environment.json", "latency.hgrm", "latency.hlog", "report.html", "report.md", "result.json",
+    "timeline.parquet",
+]  # fmt: skip
+RUN = ["loadtest", "run", "autocomplete", "--set", "users=20", "--set", "providers=2", "--set", "rate=200"]
+RUN += ["--set", "warmup_s=0.2", "--set", "duration_s=1", "--set", "thresholds=[]", "--quiet"]
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def write(folder):
+    result, logged = build_result(samples.collected(samples.values_ns(2000)))
+    artifacts.create_folder(folder)
+    artifacts.write_folder(result, logged, folder)
+    return result
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A result folder, to be read only."""
+    folder = tmp_path_factory.mktemp("written") / "run"
+    write(folder)
+    return folder
+
+
+@pytest.fixture
+def copy(written, tmp_path):
+    """One that may be changed."""
+    return shutil.copytree(written, tmp_path / "run")
+
+
+@contextmanager
+def mounted(folder, options: str):
+    """A file system of its own, as small or as closed as the options make it."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        skip("mounting a small file system needs root and mount(8)")
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "subjectbus-test", str(folder)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        pytest.skip(f"the kernel does not permit a mount: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def command(*arguments, folder, **options):
+    return subprocess.run(
+        [*PYTHON, "subjectbus", *arguments, "--out", str(folder)],
+        capture_output=True, text=True, timeout=60, check=False, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """The folder of a run."""
+    folder = tmp_path_factory.mktemp("ran") / "run"
+    ended = command(*RUN, folder=folder)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_a_run_leaves_every_file_and_nothing_else(ran):
+    assert names(ran) == FILES
+    result = read_result(ran)
+    assert sum(map(sum, result.heatmap.counts)) == result.latency_us.count
+    first = next(sample.t_s for sample in result.timeline if sample.phase == "measuring")
+    assert first - 1.5 < result.measured_from_s <= first
+
+
+def test_the_log_is_read_by_another_reader_and_has_the_percentiles_of_the_result(written):
+    result = read_result(written)
+    reader = HistogramLogReader(str(written / "latency.hlog"), HdrHistogram(1, 3_600_000_000_000, 3))
+    merged = HdrHistogram(1, 3_600_000_000_000, 3)
+    while (interval := reader.get_next_interval_histogram()) is not None:
+        merged.add(interval)
+    reader.close()
+    latency = result.latency_us
+    assert merged.get_total_count() == latency.count
+    told = {name: merged.get_value_at_percentile(at) / 1000 for name, at in (("p50", 50), ("p99", 99))}
+    assert told == {"p50": latency.p50, "p99": latency.p99}
+    assert merged.get_value_at_percentile(99.9) / 1000 == latency.p99_9
+    assert merged.get_max_value() / 1000 == pytest.approx(latency.max, rel=1e-3)
+
+
+def fill(folder) -> None:
+    """Leaves no byte free."""
+    with suppress(OSError), (folder / "ballast").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_disk_that_fills_up_is_said_and_what_is_there_is_whole(tmp_path, ran):
+    sizes = {path.name: path.stat().st_size for path in ran.iterdir()}
+    room = sum(sizes.values()) - sizes["report.html"] // 2
+    with mounted(tmp_path / "disk", f"size={room}") as disk:
+        folder = disk / "run"
+        ended = command(*RUN, folder=folder)
+        assert ended.returncode == 3
+        assert ended.stderr.count("\n") == 1
+        assert ended.stderr.startswith(
+            f"subjectbus: error: result folder {folder}: report.html: No space left"
+        )
+        assert "only result.json, latency.hlog, environment.json" in ended.stderr
+        assert names(folder) == [name for name in FILES if name != "report.html"]
+        result = read_result(folder)
+        assert (result.error, result.conservation.holds) == (None, True)
+        assert result.achieved.received == result.latency_us.count
+
+
+def test_a_disk_that_is_full_before_the_run_is_said_before_it(tmp_path):
+    with mounted(tmp_path / "disk", "size=64k") as disk:
+        fill(disk)
+        ended = command(*RUN, folder=disk / "run")
+        assert ended.returncode == 2
+        assert ended.stderr == f"subjectbus: error: result folder {disk / 'run'}: No space left on device\n"
+        assert names(disk) == ["ballast"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_the_run(tmp_path):
+    with mounted(tmp_path / "disk", "ro") as disk:
+        for folder in (disk, disk / "run"):
+            ended = command(*RUN, folder=folder)
+            assert ended.returncode == 2
+            assert ended.stderr == f"subjectbus: error: result folder {folder}: Read-only file system\n"
+
+
+def test_a_report_that_does_not_fit_any_more_leaves_the_earlier_one(tmp_path, written, capsys):
+    with mounted(tmp_path / "disk", "size=1m") as disk:
+        shutil.copytree(written, disk / "run")
+        before = {name: (disk / "run" / name).read_bytes() for name in FILES}
+        fill(disk)
+        assert cli.main(["loadtest", "report", str(disk / "run")]) == 3
+        assert "No space left on device; nothing could be written" in capsys.readouterr().err
+        assert {name: (disk / "run" / name).read_bytes() for name in names(disk / "run")} == before
+
+
+@pytest.mark.parametrize(
+    ("largest", "whole"),
+    [("environment.json", []), ("report.html", [name for name in FILES if name != "report.html"])],
+)
+def test_a_file_that_may_not_grow_is_not_left_half(tmp_path, written, largest, whole):
+    least = (written / largest).stat().st_size - 1
+    script = (
+        "import sys; from pathlib import Path; from tests.loadtest.test_result_folder import write\n"
+        "from loadtest.errors import RunError\n"
+        "try: write(Path(sys.argv[1]))\n"
+        "except RunError as error: sys.exit(str(error))"
+    )
+    ended = subprocess.run(
+        ["prlimit", f"--fsize={least}", *PYTHON[:1], "-c", script, str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert "File too large" in ended.stderr
+    assert names(tmp_path / "run") == whole
+
+
+def test_a_write_that_fails_names_the_file(tmp_path):
+    result, logged = build_result(samples.collected(samples.values_ns(100)))
+    (tmp_path / "run" / "environment.json").mkdir(parents=True)
+    with pytest.raises(RunError, match=r"environment\.json: .*; only result\.json, latency\.hlog could be"):
+        artifacts.write_folder(result, logged, tmp_path / "run")
+    assert ".environment.json.part" not in names(tmp_path / "run")
+
+
+def broken(text: str, how: str) -> bytes:
+    """A result.json that is none any more."""
+    return {
+        "empty": b"",
+        "truncated": text.encode()[: len(text) // 2],
+        "cut within a character": text.encode()[:100] + "\N{EURO SIGN}".encode()[:2],
+        "binary": bytes(range(256)),
+        "text": b"no JSON at all\n",
+        "deep": b'{"schema": 1, "scenario": {"a": ' + b"[" * 1_000_000,
+        "list": b"[]",
+        "other program's": b'{"results": []}',
+        "other schema": text.replace('"schema": 1', '"schema": 2', 1).encode(),
+        "schema of another type": text.replace('"schema": 1', '"schema": "one"', 1).encode(),
+        "missing key": text.replace('"latency_us"', '"latency_s"', 1).encode(),
+        "wrong type": text.replace('"duration_s": 2.0', '"duration_s": "two"', 1).encode(),
+    }[how]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("empty", "truncated, or no JSON"),
+        ("truncated", "truncated, or no JSON"),
+        ("cut within a character", "truncated, or no JSON"),
+        ("binary", "truncated, or no JSON"),
+        ("text", "truncated, or no JSON"),
+        ("deep", "truncated, or no JSON"),
+        ("list", "Expected `object`, got `array`"),
+        ("other program's", "has no schema"),
+        ("other schema", "schema 2, this version reads 1"),
+        ("schema of another type", "schema one, this version reads 1"),
+        ("missing key", "missing required field `latency_us`"),
+        ("wrong type", "Expected `float`, got `str` - at `$.duration_s`"),
+    ],
+)
+@pytest.mark.parametrize("form", ["html", "markdown", "csv"])
+def test_a_result_that_is_none_is_said_in_one_line_and_nothing_is_rendered(copy, capsys, how, said, form):
+    folder = copy
+    path = folder / "result.json"
+    path.write_bytes(broken(path.read_text(), how))
+    before = {name: (folder / name).read_bytes() for name in names(folder)}
+    assert cli.main(["loadtest", "report", str(folder), "--format", form]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert told.err.startswith(f"subjectbus: error: {path}: ")
+    assert said in told.err
+    assert {name: (folder / name).read_bytes() for name in names(folder)} == before
+
+
+@pytest.mark.parametrize("kind", ["absent", "file", "empty", "folder in its place"])
+def test_what_is_no_result_folder_is_said(tmp_path, capsys, kind):
+    folder = tmp_path / "run"
+    if kind == "file":
+        folder.write_text("")
+    elif kind != "absent":
+        folder.mkdir()
+    if kind == "folder in its place":
+        (folder / "result.json").mkdir()
+    reason = {"file": "Not a directory", "folder in its place": "Is a directory"}
+    assert cli.main(["loadtest", "report", str(folder)]) == 2
+    text = reason.get(kind, "No such file or directory")
+    assert capsys.readouterr().err == f"subjectbus: error: {folder / 'result.json'}: {text}\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"histograms": Histograms(latency="HISTFAAAA", service=None)},
+            "cannot be rendered: not an HdrHistogram",
+        ),
+        ({"started": "yesterday"}, "cannot be rendered: Invalid isoformat string: 'yesterday'"),
+    ],
+)
+def test_a_value_that_no_run_writes_is_said_and_nothing_is_half_rendered(copy, changes, said):
+    folder = copy
+    result = read_result(folder)
+    before = {name: (folder / name).read_bytes() for name in FILES if name != "result.json"}
+    (folder / "result.json").unlink()
+    artifacts.replace_file(
+        folder / "result.json", artifacts.encode_document(structs.replace(result, **changes))
+    )
+    with pytest.raises(ScenarioError) as raised:
+        artifacts.render_again(folder)
+    assert str(raised.value).startswith(f"{folder / 'result.json'}: {said}")
+    assert "\n" not in str(raised.value)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+
+
+def test_a_folder_of_the_first_version_is_read_and_rendered(copy):
+    table = json.loads((copy / "result.json").read_text())
+    for name in ("hosts", "heatmap", "command", "missing", "measured_from_s"):
+        del table[name]
+    for interval in table["intervals"]:
+        del interval["max_send_lag_us"]
+    (copy / "result.json").write_text(json.dumps(table))
+    artifacts.render_again(copy)
+    assert (read_result(copy).heatmap, read_result(copy).missing) == (None, [])
+
+
+def test_figures_are_told_as_csv(written, capsys):
+    result = read_result(written)
+    assert cli.main(["loadtest", "report", str(written), "--format", "csv"]) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    assert rows[0] == ["measure", "this run", "published 2016"]
+    assert {len(row) for row in rows} == {3}
+    figures = {row[0]: row[1:] for row in rows[1:]}
+    assert len(figures) == len(rows) - 1
+    assert figures["requests/s"] == ["1000", "240000"]
+    assert float(figures["latency p99, ms"][0]) == pytest.approx(result.latency_us.p99 / 1000, abs=1e-6)
+    assert float(figures["service time p99.9, ms"][0]) == pytest.approx(
+        result.service_us.p99_9 / 1000, abs=1e-6
+    )
+    assert figures["latency p99, ms"][1] == "130"
+    assert figures["timed out"] == ["0", ""]
+    assert figures["broker CPU, % of machine"][0] == ""
