@@ -1,0 +1,274 @@
+"""An agent of another machine, here at the other end of pipes; over SSH it is in tests/hosts."""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import msgspec
+import psutil
+import pytest
+
+from loadtest.errors import HostError, RunError
+from loadtest.processes.agent_messages import (
+    SILENCE_S,
+    Beat,
+    Ended,
+    EndInput,
+    Hello,
+    Input,
+    Launch,
+    Order,
+    Said,
+    Started,
+    Wrote,
+)
+from loadtest.processes.child import PYTHON
+from loadtest.processes.machine import Program
+from loadtest.processes.remote import RemoteMachine
+from tests.loadtest.monitors import FakeMonitor, saying, telling
+from tests.loadtest.test_processes import wait_for
+
+MODULES = {
+    "echoing": "import sys\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)\nsys.exit('over')",
+    "shouting": "while True: print('x' * 1000)",
+    "stubborn": "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)",
+}
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path, monkeypatch):
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+class Pipes:
+    """A channel that is a child's pipes."""
+
+    def __init__(self):
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.process = subprocess.Popen([*PYTHON, "loadtest.processes.agent"], **pipes)
+        self.output, self.errors = self.process.stdout, self.process.stderr
+
+    def send(self, data):
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def end_input(self):
+        self.process.stdin.close()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def opened():
+    channel = Pipes()
+    try:
+        with RemoteMachine("b", "192.0.2.7", channel) as machine:
+            machine.open()
+            yield machine, channel.process
+    finally:
+        channel.close()
+
+
+def start(machine, module, cpus=None):
+    lines, errors = queue.Queue(), queue.Queue()
+    process = machine.start(Program(module=[module], cpus=cpus, output=lines.put, errors=errors.put))
+    return process, lines, errors
+
+
+def gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_machine_is_known_with_its_clock_and_what_it_does():
+    with opened() as (machine, _):
+        assert machine.environment["cores"] == os.cpu_count()
+        assert abs(machine.clock_offset_s) <= machine.clock_error_s < 1
+        before = time.monotonic()
+        sample = wait_for(lambda: machine.samples)[0]
+        assert before - 2 < sample.t_s < time.monotonic()
+        assert 0 <= sample.cpu_percent <= 100
+        assert machine.listening_address("127.0.0.1") == "127.0.0.1"
+        assert machine.listening_address("192.0.2.7") == "0.0.0.0"
+        assert machine.listening_address("2001:db8::1") == "::"
+
+
+def test_a_process_is_spoken_to_and_heard():
+    with opened() as (machine, _):
+        process, lines, errors = start(machine, "echoing")
+        process.send("ab\u00e9".encode())
+        assert lines.get(timeout=10) == "\u00e9ba".encode()
+        assert process.poll() is None
+        usage = process.ask_usage()()
+        assert usage.rss_bytes == pytest.approx(psutil.Process(process.pid).memory_info().rss, rel=0.1)
+        assert usage.cores == os.cpu_count()
+        assert process.count_descriptors() >= 3
+        process.end_input()
+        assert process.wait(10) == 1
+        assert errors.get(timeout=0) == b"over"
+        assert process.ask_usage()() is None
+        with pytest.raises(OSError, match="gone"):
+            process.send(b"more")
+
+
+def test_a_process_is_told_to_end_and_killed():
+    with opened() as (machine, _):
+        process, *_ = start(machine, "echoing")
+        process.terminate()
+        assert process.wait(10) == -signal.SIGTERM
+        process, lines, _ = start(machine, "stubborn")
+        lines.get(timeout=10)
+        process.terminate()
+        assert process.wait(0.2) is None
+        process.kill()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_processor_that_the_machine_has_not_is_named():
+    with opened() as (machine, _):
+        process, _, errors = start(machine, "echoing", cpus=frozenset({9999}))
+        assert process.wait(10) == 1
+        assert errors.get(timeout=0).endswith(b"no processor 9999 here")
+
+
+def test_counters_are_read_by_the_machine():
+    with opened() as (machine, _):
+        with FakeMonitor(telling(lambda: {"connections": 7})) as fake:
+            counters = machine.open_counters(f"http://127.0.0.1:{fake.address.endpoint[1]}")
+            assert counters.fetch(time.monotonic() + 10) == {"connections": 7}
+        with FakeMonitor(saying(b"HTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n")) as fake:
+            counters = machine.open_counters(f"http://127.0.0.1:{fake.address.endpoint[1]}")
+            with pytest.raises(OSError, match="status 500"):
+                counters.fetch(time.monotonic() + 10)
+        with pytest.raises(TimeoutError, match="timed out"):
+            counters.fetch(time.monotonic())
+
+
+def test_nothing_outlives_the_end_of_the_channel():
+    with opened() as (machine, agent):
+        process, lines, _ = start(machine, "stubborn")
+        lines.get(timeout=10)
+    assert agent.returncode == 0
+    assert gone(process.pid)
+
+
+def test_a_machine_whose_agent_is_killed_is_lost():
+    with opened() as (machine, agent):
+        process, lines, _ = start(machine, "stubborn")
+        lines.get(timeout=10)
+        agent.kill()
+        # Nobody waits for what nobody will tell.
+        assert process.wait(60) is None
+        assert machine.lost == "lost: its agent has ended"
+        with pytest.raises(HostError, match=r"host b \(192\.0\.2\.7\): lost: its agent has ended"):
+            machine.require_present()
+        with pytest.raises(RunError):
+            start(machine, "echoing")
+        with pytest.raises(OSError, match="gone"):
+            process.send(b"")
+        assert process.ask_usage()() is None
+        wait_for(lambda: gone(process.pid))
+
+
+def test_an_agent_that_cannot_be_started_is_told_with_its_last_words():
+    class Nothing(Pipes):
+        def __init__(self):
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            self.process = subprocess.Popen([sys.executable, "-c", "exit('no such thing')"], **pipes)
+            self.output, self.errors = self.process.stdout, self.process.stderr
+
+    channel = Nothing()
+    said = "its agent has ended: no such thing"
+    with RemoteMachine("b", "192.0.2.7", channel) as machine, pytest.raises(HostError, match=said):
+        machine.open()
+    assert channel.process.returncode == 1
+
+
+class Raw:
+    """An agent whose run says what it is told to, and nothing by itself."""
+
+    def __init__(self):
+        self.channel = Pipes()
+        self.process = self.channel.process
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.channel.close()
+
+    def order(self, *orders: Order):
+        self.channel.send(b"".join(msgspec.json.encode(order) + b"\n" for order in orders))
+
+    def hear(self) -> Said:
+        return msgspec.json.decode(self.channel.output.readline(), type=Said)
+
+    def hear_until(self, kind):
+        while not isinstance(said := self.hear(), kind):
+            pass
+        return said
+
+
+def test_the_end_of_a_process_is_told_after_all_that_it_wrote():
+    with Raw() as agent:
+        assert isinstance(agent.hear(), Hello)
+        agent.order(Launch(1, ["echoing"]), *(Input(1, f"{n:05}") for n in range(2000)), EndInput(1))
+        agent.hear_until(Started)
+        said = []
+        while not isinstance(one := agent.hear(), Ended):
+            said.append(one)
+        lines = [one.text for one in said if isinstance(one, Wrote) and not one.error]
+        assert lines == [f"{n:05}"[::-1] for n in range(2000)]
+        assert one.status == 1
+
+
+@pytest.mark.parametrize("module", ["stubborn", "shouting"])
+def test_an_agent_that_hears_nothing_ends_itself_and_all_others(module):
+    with Raw() as agent:
+        agent.order(Launch(1, [module]))
+        pid = agent.hear_until(Started).pid
+        # From now on nothing is read, either: a channel that is stuck keeps nobody alive.
+        agent.process.wait(SILENCE_S + 10)
+        assert gone(pid)
+
+
+def test_an_agent_that_is_spoken_to_lives():
+    with Raw() as agent:
+        agent.order(Launch(1, ["stubborn"]))
+        pid = agent.hear_until(Started).pid
+        stop = threading.Event()
+
+        def beat():
+            while not stop.wait(0.5):
+                agent.order(Beat(time.monotonic()))
+
+        beating = threading.Thread(target=beat)
+        beating.start()
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                agent.process.wait(SILENCE_S + 1)
+            assert not gone(pid)
+        finally:
+            stop.set()
+            beating.join()
+
+
+def test_an_order_that_is_none_is_said_and_nothing_is_left():
+    with Raw() as agent:
+        agent.order(Launch(1, ["stubborn"]))
+        pid = agent.hear_until(Started).pid
+        agent.channel.send(b'{"order":"fly"}\n')
+        assert agent.process.wait(10) == 1
+        assert agent.channel.errors.readline().startswith(b"unreadable order: Invalid value 'fly'")
+        assert gone(pid)
