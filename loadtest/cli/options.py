@@ -17,7 +17,7 @@ from loadtest.plan.target import parse_monitor, parse_target
 from loadtest.processes.child import parse_cpus
 from loadtest.result.thresholds import parse_thresholds
 from loadtest.run.execution import Options, require_limits
-from loadtest.run.placement import Manned
+from loadtest.run.placement import Manned, fit_to_hosts
 from subjectbus import UsageError
 
 _CPUS = "LIST"
@@ -98,7 +98,9 @@ def planned_run(asked: Asked) -> Iterator[tuple[Plan, Options]]:
     if isinstance(plan, TransportsScenario):
         raise UsageError(f"--hosts: scenario {plan.name} compares transports on one machine")
     inventory = load_inventory(asked.hosts_file)
-    inventory.require_roles(has_target=options.target is not None, needs_providers=isinstance(plan, Scenario))
+    has_target = options.target is not None
+    inventory.require_roles(has_target=has_target, needs_providers=isinstance(plan, Scenario))
+    plan = fit_to_hosts(plan, inventory.hosts, has_target=has_target)
     with open_machines(inventory.hosts, _say(quiet=asked.quiet)) as machines:
         hosts = [Manned(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
         yield plan, replace(options, hosts=hosts)

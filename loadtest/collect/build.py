@@ -256,7 +256,7 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
         started=collected.started.isoformat(timespec="milliseconds"),
         duration_s=max((result.duration_s for result in collected.results), default=0.0),
         error=collected.error,
-        requested=_request(scenario),
+        requested=_request(scenario, collected.servers),
         achieved=achieved,
         sweep=add_sweeps(collected.requestors),
         latency_us=latency[0] if latency else None,
@@ -290,11 +290,14 @@ def build_result(collected: Collected) -> tuple[Result, list[LoggedInterval]]:
     return msgspec.structs.replace(result, thresholds=outcomes), logged
 
 
-def _request(scenario: AnyScenario) -> Requested:
-    connections, subjects = scenario.connections, scenario.connections
+def _request(scenario: AnyScenario, servers: int) -> Requested:
+    connections = scenario.connections
+    if isinstance(scenario, Scenario):
+        connections += scenario.providers * (servers - 1)
+    subjects = connections
     rate = planned(scenario, 0, scenario.duration_s) / scenario.duration_s
     if is_http(scenario):
-        subjects = scenario.providers if isinstance(scenario, Scenario) else 0
+        subjects = scenario.providers * servers if isinstance(scenario, Scenario) else 0
     if isinstance(scenario, BroadcastScenario):
         subjects = scenario.subjects
         rate *= scenario.users / subjects

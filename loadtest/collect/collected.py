@@ -58,6 +58,8 @@ class Collected:
     environment: dict[str, Any]
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     error: str | None = None
+    servers: int = 1
+    """Brokers side by side, each with providers of its own."""
     requestors: list[RequestorResult] = field(default_factory=list)
     providers: list[ProviderResult] = field(default_factory=list)
     broadcasters: list[BroadcasterResult] = field(default_factory=list)

@@ -77,6 +77,11 @@ class Child:
         self.process = seat.machine.start(program)
 
     @property
+    def title(self) -> str:
+        """Its name, with its host if that is another one."""
+        return f"{self.name} on host {self.machine.name}" if self.machine.address else self.name
+
+    @property
     def pid(self) -> int:
         """The process id, on its machine."""
         return self.process.pid
@@ -85,7 +90,7 @@ class Child:
         """RunError with the last words of a process that has ended, or HostError when its machine is lost."""
         status = self.process.poll()
         if status is not None:
-            raise RunError(f"{self.name} ended with status {status}{self.last_words()}")
+            raise RunError(f"{self.title} ended with status {status}{self.last_words()}")
         self.machine.require_present()
 
     def last_words(self) -> str:
@@ -133,14 +138,20 @@ class Broker(Child):
     """`subjectbus serve` on ports that the system chooses, drained when it is told to end."""
 
     def __init__(
-        self, config: BrokerConfig, seat: Seat, connections: int = 0, *, address: str = "127.0.0.1"
+        self,
+        config: BrokerConfig,
+        seat: Seat,
+        connections: int = 0,
+        *,
+        address: str = "127.0.0.1",
+        name: str = "broker",
     ) -> None:
         """`address` is the one that the load connects to, unless the configuration says otherwise."""
         self.addresses: dict[str, str] = {}
         self._address = address
         listening = seat.machine.listening_address(address) if seat.machine.address else address
         flags = _serve_flags(config, listening)
-        super().__init__("broker", ["subjectbus", "serve", *flags], seat, connections)
+        super().__init__(name, ["subjectbus", "serve", *flags], seat, connections)
 
     def wait_ready(self) -> None:
         """Until every listener accepts; UsageError when the configuration is at fault, RunError otherwise."""
@@ -150,7 +161,7 @@ class Broker(Child):
                 raise UsageError(self.last_words().removeprefix(": ").removeprefix("subjectbus: error: "))
             self.require_alive()
             if time.monotonic() > deadline:
-                raise RunError(f"broker was not ready within {_READY_TIMEOUT_S:.0f} s")
+                raise RunError(f"{self.title} was not ready within {_READY_TIMEOUT_S:.0f} s")
             time.sleep(_POLL_S)
 
     def _handle_line(self, line: bytes) -> None:
@@ -219,15 +230,15 @@ class Worker(Child):
             self.process.send(msgspec.json.encode(command))
         except OSError:  # the pipe is broken, or closed already
             self.require_alive()
-            raise RunError(f"{self.name} takes no more commands{self.last_words()}") from None
+            raise RunError(f"{self.title} takes no more commands{self.last_words()}") from None
 
     def require_alive(self) -> None:
         """RunError, or UsageError when its configuration is at fault, once it has failed or ended."""
         if self.progress.phase == "failed":
-            raise RunError(f"{self.name}: {self.progress.error}")
+            raise RunError(f"{self.title}: {self.progress.error}")
         self.process.poll()  # once it has ended, everything it wrote has been read
         if self._failure is not None:
-            raise (UsageError if self._failure.usage else RunError)(f"{self.name}: {self._failure.error}")
+            raise (UsageError if self._failure.usage else RunError)(f"{self.title}: {self._failure.error}")
         super().require_alive()
 
     def _ask_to_end(self) -> None:
@@ -253,7 +264,7 @@ class Fleet:
     """The children of one run. On exit all of them end, workers first; after an error, at once."""
 
     def __init__(self) -> None:
-        self.broker: Broker | None = None
+        self.brokers: list[Broker] = []
         self.providers: list[Worker] = []
         self.requestors: list[Worker] = []
         """Those who begin to send when they are told to: requestors or broadcasters."""
@@ -266,7 +277,7 @@ class Fleet:
     @property
     def children(self) -> list[Child]:
         """All of them, in the order in which they end."""
-        return [*self.requestors, *self.providers, *([self.broker] if self.broker else [])]
+        return [*self.requestors, *self.providers, *self.brokers]
 
     def require_alive(self) -> None:
         """The error of the first child that has failed."""
@@ -275,7 +286,7 @@ class Fleet:
 
     def end_workers(self) -> None:
         """Ends requestors and providers, whose connections close; RunError when one does not end cleanly."""
-        self._end([process for process in self.children if process is not self.broker])
+        self._end([*self.requestors, *self.providers])
 
     def end(self) -> None:
         """Ends every child in order; RunError when one does not end cleanly."""
@@ -284,7 +295,7 @@ class Fleet:
     def _end(self, children: Sequence[Child]) -> None:
         for process in children:
             if (status := process.end()) != 0:
-                raise RunError(f"{process.name} ended with status {status}{process.last_words()}")
+                raise RunError(f"{process.title} ended with status {status}{process.last_words()}")
 
     def __enter__(self) -> Self:
         return self

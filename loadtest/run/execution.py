@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, NoReturn, Protocol, get_args
 
 from msgspec import structs
 
@@ -17,7 +17,6 @@ from loadtest.collect.soak import Watch
 from loadtest.engine.messages import (
     Configure,
     Connect,
-    EngineConfig,
     Phase,
     Progress,
     Start,
@@ -27,22 +26,22 @@ from loadtest.errors import RunError, TargetError
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario
 from loadtest.plan.target import MonitorAddress, Target
 from loadtest.processes.interrupts import Interrupts
-from loadtest.processes.launch import Broker, Fleet, Worker
+from loadtest.processes.launch import Fleet, Worker
 from loadtest.report.live import WorkerRow
 from loadtest.result.schema import Host, Sample
 from loadtest.run.meter import Meter
 from loadtest.run.observer import Observer, Pace, add_progress
 from loadtest.run.placement import Manned, place_here, place_on_hosts
+from loadtest.run.servers import Servers
 from loadtest.run.shares import share_broadcast, share_providers, share_requests
 from loadtest.sampling.monitor import HttpCounters
 from loadtest.sampling.usage import count_descriptors
-from subjectbus import BrokerConfig, LimitError, UsageError, limits, resolve_driver, settings
+from subjectbus import LimitError, UsageError, limits, resolve_driver
 
 _POLL_S = 0.02
 _SAMPLE_EVERY_S = 1.0
 _START_DELAY_NS = 200_000_000
 _SPREAD_START_DELAY_NS = 1_000_000_000  # more than any exchange with a host takes
-_SPARE_CONNECTIONS = 100
 _SLACK_S = 30.0
 _ACCOUNT_TIMEOUT_S = 5.0
 _PHASES = get_args(Phase)
@@ -130,7 +129,7 @@ class _Run:
     def __init__(self, scenario: AnyScenario, options: Options, view: View, interrupts: Interrupts) -> None:
         has_target = options.target is not None
         if options.hosts:
-            scenario, placement = place_on_hosts(scenario, options.hosts, has_target=has_target)
+            placement = place_on_hosts(scenario, options.hosts, has_target=has_target)
         else:
             placement = place_here(scenario, options.broker_cpus, options.load_cpus, has_target=has_target)
         self._placement = placement
@@ -138,12 +137,12 @@ class _Run:
         self._options = options
         self._view = view
         self._interrupts = interrupts
+        self._servers = Servers(scenario, options.target)
         self._fleet = Fleet()
-        seen = placement.broker or placement.requestors[0]
         self._collected = Collected(
             scenario=scenario,
             target=options.target.url if options.target else None,
-            environment=dict(seen.machine.environment),
+            environment=placement.environment(),
             command=list(options.command),
         )
         self._meter = Meter(options.server_pid)
@@ -170,7 +169,8 @@ class _Run:
 
     def _run_to_end(self) -> None:
         try:
-            self._connect(self._start_server())
+            self._start_servers()
+            self._connect()
             self._sweep()
             self._drive()
             self._account()
@@ -181,34 +181,17 @@ class _Run:
         except RunError as error:
             self._salvage(str(error))
 
-    def _start_server(self) -> EngineConfig:
-        """The server, and how to connect to it."""
-        target, scenario, seat = self._options.target, self._scenario, self._placement.broker
-        if target is not None:
-            self._look_at_target(target)
-            path = target.path
-            if isinstance(scenario, FetchScenario) and path == "/":
-                path = scenario.path
-            return self._engine(target.address, target.host, path)
-        if seat is None:
-            raise UsageError("no target, and nowhere to run a broker")
-        connections = scenario.connections
-        room = BrokerConfig(max_connections=connections + _SPARE_CONNECTIONS)
-        config = settings.merge(room, scenario.broker)
-        broker = self._fleet.broker = Broker(
-            config, seat, connections, address=self._placement.broker_address
-        )
-        broker.wait_ready()
-        self._meter.watch_server(broker)
+    def _start_servers(self) -> None:
+        if self._options.target is not None:
+            self._look_at_target(self._options.target)
+            return
+        self._servers.launch(self._placement, self._fleet)
+        self._meter.watch_server(self._fleet.brokers)
+        self._collected.servers = self._servers.count
         self._meter.watch_traffic(self._observer.read_traffic)
         self._meter.look_idle()
-        listener = self._listener_for(scenario.transport)
-        url = f"http://{self._listener_for('monitor')}"
-        if not self._observer.begin(broker.machine.open_counters(url), url):
-            broker.require_alive()
-            raise RunError(f"broker's counters at /varz: {self._observer.failure}")
-        path = scenario.path if isinstance(scenario, FetchScenario) else "/"
-        return self._engine(listener, listener, path)
+        if not self._observer.begin(*self._servers.open_counters()):
+            self._fail_without_counters()
 
     def _look_at_target(self, target: Target) -> None:
         monitor = self._options.monitor
@@ -221,31 +204,18 @@ class _Run:
             target.require_reachable()
         self._meter.look_idle()
 
-    def _engine(self, address: str, host: str, path: str) -> EngineConfig:
-        scenario = self._scenario
-        return EngineConfig(
-            transport=scenario.transport,
-            address=address,
-            host=host,
-            path=path,
-            driver=scenario.load_driver,
-            sources=scenario.sources,
-        )
+    def _fail_without_counters(self) -> NoReturn:
+        for broker in self._fleet.brokers:
+            broker.require_alive()
+        raise RunError(f"broker's counters at /varz: {self._observer.failure}")
 
-    def _listener_for(self, use: str) -> str:
-        """The own broker's address for a transport, or of its monitor."""
-        name = {"tcp": "tcp", "monitor": "monitor"}.get(use, "http")
-        broker = self._fleet.broker
-        if broker is None or name not in broker.addresses:
-            raise UsageError(f"scenario {self._scenario.name}: broker.{name}: the run needs this listener")
-        return broker.addresses[name]
-
-    def _connect(self, engine: EngineConfig) -> None:
+    def _connect(self) -> None:
         """Providers first: a user's first request must find them subscribed."""
         scenario = self._scenario
         if isinstance(scenario, Scenario):
-            self._connect_providers(scenario, engine)
+            self._connect_providers(scenario)
         for index, seat in enumerate(self._placement.requestors):
+            engine = self._servers.user_engine(index)
             if isinstance(scenario, BroadcastScenario):
                 cast = seat.settle(share_broadcast(scenario, engine, index))
                 connections, configure = cast.users + cast.publishers, Configure(broadcaster=cast)
@@ -259,20 +229,17 @@ class _Run:
         expected = scenario.connections - (scenario.providers if isinstance(scenario, Scenario) else 0)
         self._open(self._fleet.requestors, expected)
 
-    def _connect_providers(self, scenario: Scenario, engine: EngineConfig) -> None:
-        """The target's address is theirs, too: an http:// one is reached over WebSocket."""
-        own: Literal["ws", "tcp"] = "tcp" if scenario.transport == "tcp" else "ws"
-        engine = structs.replace(engine, transport=scenario.provider_transport or own)
-        if self._fleet.broker is not None:
-            listener = self._listener_for(engine.transport)
-            engine = structs.replace(engine, address=listener, host=listener)
+    def _connect_providers(self, scenario: Scenario) -> None:
+        """To each server all of them."""
         seats = self._placement.providers
-        for index, seat in enumerate(seats):
-            share = seat.settle(share_providers(scenario, engine, index, len(seats)))
-            name = f"provider {index + 1}" if len(seats) > 1 else "provider"
-            worker = Worker(name, Configure(provider=share), seat, share.providers)
+        places = [(server, index) for server in range(self._servers.count) for index in range(len(seats))]
+        for number, (server, index) in enumerate(places, 1):
+            engine = self._servers.provider_engine(server)
+            share = seats[index].settle(share_providers(scenario, engine, index, len(seats)))
+            name = f"provider {number}" if len(places) > 1 else "provider"
+            worker = Worker(name, Configure(provider=share), seats[index], share.providers)
             self._fleet.providers.append(worker)
-        self._open(self._fleet.providers, scenario.providers)
+        self._open(self._fleet.providers, scenario.providers * self._servers.count)
 
     def _open(self, workers: list[Worker], connections: int) -> None:
         for worker in workers:
@@ -324,10 +291,8 @@ class _Run:
             provider.send(Stop())
         self._until(lambda: all(provider.finished for provider in providers), _SLACK_S, "the provider")
         self._gather()
-        broker = self._fleet.broker
-        if broker is not None and self._observer.settled_counters(self._is_conserved) is None:
-            broker.require_alive()
-            raise RunError(f"broker's counters at /varz: {self._observer.failure}")
+        if self._fleet.brokers and self._observer.settled_counters(self._is_conserved) is None:
+            self._fail_without_counters()
 
     def _is_conserved(self, counters: Mapping[str, Any]) -> bool:
         """Keeps the own broker's counters; whether they hold: what has just arrived shows a moment later."""
@@ -446,9 +411,10 @@ class _Run:
         self._watch.look(elapsed_s, self._meter.last, self._count_descriptors, self._observer.read_counters)
 
     def _count_descriptors(self) -> int | None:
-        """Of the broker, or of the target's process."""
-        if (broker := self._fleet.broker) is not None:
-            return broker.process.count_descriptors()
+        """Of the brokers, or of the target's process."""
+        if self._fleet.brokers:
+            counts = [broker.process.count_descriptors() for broker in self._fleet.brokers]
+            return sum(count for count in counts if count is not None) if None not in counts else None
         pid = self._options.server_pid
         return count_descriptors(pid) if pid is not None else None
 

@@ -19,7 +19,7 @@ class Meter:
             self._server = Processes([server_pid]) if server_pid is not None else None
         except psutil.NoSuchProcess as error:
             raise UsageError(f"--server-pid: no process {server_pid}") from error
-        self._broker: Child | None = None
+        self._brokers: Sequence[Child] = ()
         self._load: Sequence[Child] = ()
         self._requestors: Sequence[Child] = ()
         self._asked: list[Usage | None] = []
@@ -31,9 +31,9 @@ class Meter:
         self._read_traffic: Callable[[], Traffic | None] | None = None
         self._traffic: list[Traffic | None] = []
 
-    def watch_server(self, broker: Child) -> None:
-        """The run's own broker."""
-        self._broker = broker
+    def watch_server(self, brokers: Sequence[Child]) -> None:
+        """The run's own brokers."""
+        self._brokers = brokers
 
     def watch_traffic(self, read: Callable[[], Traffic | None]) -> None:
         """Where the server tells its traffic."""
@@ -49,11 +49,11 @@ class Meter:
 
     def _look(self) -> tuple[Usage | None, Usage | None]:
         """What server and load have used so far."""
-        broker = [self._broker] if self._broker is not None else []
-        usages = ask_usages([*broker, *self._load])
-        load = _add(usages[len(broker) :], self._load)
-        if broker:
-            return usages[0], load
+        count = len(self._brokers)
+        usages = ask_usages([*self._brokers, *self._load])
+        load = _add(usages[count:], self._load)
+        if count:
+            return _add(usages[:count], self._brokers), load
         return self._server.usage() if self._server else None, load
 
     def look(self, *, measuring: bool) -> tuple[float | None, int | None, float | None]:

@@ -5,19 +5,17 @@ import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 from msgspec import structs
 
 from loadtest.errors import HostError, ScenarioError
 from loadtest.plan.inventory import HostPlan, Role
-from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, find_contradiction
+from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, find_contradiction
 from loadtest.processes.child import parse_cpus
 from loadtest.processes.launch import Seat
 from loadtest.processes.local import LocalMachine
 from loadtest.processes.machine import Machine
-
-_Scenario = TypeVar("_Scenario", bound=AnyScenario)
 
 
 @dataclass(frozen=True)
@@ -37,20 +35,28 @@ class Placement:
     """One for each process that has users."""
     providers: Sequence[Seat]
     """One for each process that answers."""
-    broker: Seat | None = None
+    brokers: Sequence[Seat] = ()
     """None on a target."""
-    broker_address: str = "127.0.0.1"
-    """Where the load reaches the broker."""
+    broker_addresses: Sequence[str] = ()
+    """Where the load reaches each of them."""
 
     @property
     def is_spread(self) -> bool:
         """Whether other machines take part."""
         return any(machine.address is not None for machine in self.machines)
 
+    def environment(self) -> dict[str, Any]:
+        """Facts that figures are seen beside: of the broker's machine; of several, the cores of all."""
+        seats = self.brokers or self.requestors[:1]
+        machines = {id(seat.machine): seat.machine for seat in seats}
+        described = dict(seats[0].machine.environment)
+        described["cores"] = sum(int(machine.environment.get("cores", 1)) for machine in machines.values())
+        return described
+
     def roles(self, machine: Machine) -> list[str]:
         """What a machine is for."""
         seats = {
-            "broker": [self.broker] if self.broker else [],
+            "broker": self.brokers,
             "requestor": self.requestors,
             "provider": self.providers,
         }
@@ -71,43 +77,60 @@ def place_here(
         machines=[machine],
         requestors=[load] * _processes(scenario),
         providers=[] if isinstance(scenario, BroadcastScenario | FetchScenario) else [load],
-        broker=None if has_target else Seat(machine=machine, cpus=broker_cpus),
+        brokers=[] if has_target else [Seat(machine=machine, cpus=broker_cpus)],
+        broker_addresses=[] if has_target else ["127.0.0.1"],
     )
 
 
-def place_on_hosts(
-    scenario: _Scenario, hosts: Sequence[Manned], *, has_target: bool
-) -> tuple[_Scenario, Placement]:
-    """The scenario with as many processes as the hosts make it, and their seats.
+def fit_to_hosts(scenario: AnyScenario, plans: Sequence[HostPlan], *, has_target: bool) -> AnyScenario:
+    """The scenario with as many processes as these hosts make it; ScenarioError when it cannot be so."""
+    field = "processes" if isinstance(scenario, BroadcastScenario) else "requestors"
+    brokers = 0 if has_target else len(_with_role(plans, "broker"))
+    if brokers > 1 and isinstance(scenario, BroadcastScenario):
+        raise ScenarioError(
+            f"scenario {scenario.name} on these hosts: {brokers} brokers, which are not joined: "
+            "what one publishes reaches nobody on another"
+        )
+    counts = _share_processes(max(_processes(scenario), brokers), _with_role(plans, "requestor"))
+    scenario = structs.replace(scenario, **{field: sum(counts)})
+    if sum(counts) < brokers:
+        raise ScenarioError(
+            f"scenario {scenario.name} on these hosts: {brokers} brokers for {sum(counts)} requestors"
+        )
+    if (fault := find_contradiction(scenario)) is not None:
+        raise ScenarioError(f"scenario {scenario.name} on these hosts: {fault}")
+    return scenario
 
-    Raises:
-        ScenarioError: The workload cannot be shared so.
-        HostError: The broker's address is not known.
-    """
-    requestors = _seat_requestors(scenario, _with_role(hosts, "requestor"))
-    scenario = _with_processes(scenario, len(requestors))
-    providers: list[Seat] = []
-    if not isinstance(scenario, BroadcastScenario | FetchScenario):
-        providers = [_seat(host) for host in _with_role(hosts, "provider")][: scenario.providers]
-    broker = None if has_target else _with_role(hosts, "broker")[0]
-    placement = Placement(
-        machines=[host.machine for host in hosts],
-        requestors=requestors,
-        providers=providers,
-        broker=_seat(broker) if broker else None,
-        broker_address=_data_address(broker.plan) if broker else "",
+
+def place_on_hosts(scenario: AnyScenario, hosts: Sequence[Manned], *, has_target: bool) -> Placement:
+    """Seats for a scenario that was made to fit these hosts; HostError when a broker's address is unknown."""
+    asking = _with_role([host.plan for host in hosts], "requestor")
+    counts = _share_processes(_processes(scenario), asking)
+    machines = {host.plan.name: host.machine for host in hosts}
+    providers: list[HostPlan] = []
+    if isinstance(scenario, Scenario):
+        providers = _with_role([host.plan for host in hosts], "provider")[: scenario.providers]
+    brokers = [] if has_target else _with_role([host.plan for host in hosts], "broker")
+    return Placement(
+        machines=list(machines.values()),
+        requestors=[
+            _seat(plan, machines[plan.name])
+            for plan, count in zip(asking, counts, strict=True)
+            for _ in range(count)
+        ],
+        providers=[_seat(plan, machines[plan.name]) for plan in providers],
+        brokers=[_seat(plan, machines[plan.name]) for plan in brokers],
+        broker_addresses=[_data_address(plan) for plan in brokers],
     )
-    return scenario, placement
 
 
-def _with_role(hosts: Sequence[Manned], role: Role) -> list[Manned]:
-    return [host for host in hosts if role in host.plan.roles]
+def _with_role(plans: Sequence[HostPlan], role: Role) -> list[HostPlan]:
+    return [plan for plan in plans if role in plan.roles]
 
 
-def _seat(host: Manned) -> Seat:
-    plan = host.plan
+def _seat(plan: HostPlan, machine: Machine) -> Seat:
     return Seat(
-        machine=host.machine,
+        machine=machine,
         cpus=parse_cpus(plan.cpus, anywhere=True) if plan.cpus is not None else None,
         sources=plan.sources,
         threads=plan.threads,
@@ -115,26 +138,16 @@ def _seat(host: Manned) -> Seat:
     )
 
 
-def _seat_requestors(scenario: AnyScenario, hosts: Sequence[Manned]) -> list[Seat]:
+def _share_processes(total: int, plans: Sequence[HostPlan]) -> list[int]:
     """Each host's own number of processes where any has one; else the scenario's, dealt in turn."""
-    if any(host.plan.processes is not None for host in hosts):
-        counts = [host.plan.processes or 1 for host in hosts]
-    else:
-        total = max(_processes(scenario), len(hosts))
-        counts = [math.ceil((total - index) / len(hosts)) for index in range(len(hosts))]
-    return [_seat(host) for host, count in zip(hosts, counts, strict=True) for _ in range(count)]
+    if any(plan.processes is not None for plan in plans):
+        return [plan.processes or 1 for plan in plans]
+    total = max(total, len(plans))
+    return [math.ceil((total - index) / len(plans)) for index in range(len(plans))]
 
 
 def _processes(scenario: AnyScenario) -> int:
     return scenario.processes if isinstance(scenario, BroadcastScenario) else scenario.requestors
-
-
-def _with_processes(scenario: _Scenario, processes: int) -> _Scenario:
-    field = "processes" if isinstance(scenario, BroadcastScenario) else "requestors"
-    scenario = structs.replace(scenario, **{field: processes})
-    if (fault := find_contradiction(scenario)) is not None:
-        raise ScenarioError(f"scenario {scenario.name} on these hosts: {fault}")
-    return scenario
 
 
 def _data_address(plan: HostPlan) -> str:

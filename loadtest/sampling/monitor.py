@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
@@ -197,6 +197,43 @@ class HttpCounters:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+class JoinedCounters:
+    """Those of several servers as one: numbers added, lists one after the other, of all else the first's."""
+
+    def __init__(self, parts: Sequence[Counters]) -> None:
+        self._parts = parts
+
+    def fetch(self, deadline_s: float) -> dict[str, Any]:
+        """See Counters."""
+        first, *others = (part.fetch(deadline_s) for part in self._parts)
+        for other in others:
+            first = _join(first, other)
+        return first
+
+    def interrupt(self) -> None:
+        """See Counters."""
+        for part in self._parts:
+            part.interrupt()
+
+    def close(self) -> None:
+        """See Counters."""
+        for part in self._parts:
+            part.close()
+
+
+def _join(one: Any, other: Any) -> Any:  # noqa: ANN401 - any JSON
+    match one, other:
+        case bool(), _:
+            return one
+        case int() | float(), int() | float():
+            return one + other
+        case list(), list():
+            return [*one, *other]
+        case dict(), dict():
+            return {**other, **{key: _join(value, other.get(key)) for key, value in one.items()}}
+    return one
 
 
 class _Incoming(io.RawIOBase):

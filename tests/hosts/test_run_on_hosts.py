@@ -144,6 +144,64 @@ def test_one_command_runs_on_four_hosts(network: Network, tmp_path: Path) -> Non
     assert {"report.html", "report.md", "latency.hlog"} <= {path.name for path in out.iterdir()}
 
 
+SHAPES = {
+    "broadcast": (ROLES, ("broadcast", "users=40", "rate=50", "warmup_s=0.5")),
+    "rest": (ROLES, ("autocomplete", *SETTINGS, "transport=rest", "sweep=true")),
+    "two brokers": (
+        [("broker", "provider"), ("broker",), ("requestor", "provider"), ("requestor",)],
+        ("autocomplete", *SETTINGS, "churn_rate=5"),
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_workload_is_accounted_for_on_hosts(network: Network, tmp_path: Path, shape: str) -> None:
+    roles, (scenario, *settings) = SHAPES[shape]
+    sets = [word for setting in (*settings, "duration_s=1") for word in ("--set", setting)]
+    run = [*PYTHON, "subjectbus", "loadtest", "run", scenario, "--hosts", str(network.inventory(roles))]
+    ended = subprocess.run(
+        [*run, *sets, "--out", str(tmp_path / "run"), "--quiet"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert not left(network)
+    result = read_result(tmp_path / "run")
+    assert result.conservation.holds, result.conservation
+    assert result.agreement
+    assert all(row.matches for row in result.agreement), result.agreement
+    users = [worker for worker in result.workers if worker.latency_us is not None]
+    assert len({worker.host for worker in users}) == 2
+    assert result.achieved.received == sum(worker.received for worker in users) > 0
+    if shape == "broadcast":
+        assert result.achieved.received == 50 * 40
+    if shape == "two brokers":
+        # Each broker has all providers, from both of their hosts.
+        assert result.requested.connections == 40 + 2 * 4
+        assert [host.processes for host in result.hosts[:2]] == [
+            ["provider 1", "provider 3", "broker 1"],
+            ["broker 2"],
+        ]
+
+
+def test_a_workload_that_cannot_be_spread_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts.toml"
+    tables = [
+        f'[[hosts]]\nname = "{n}"\naddress = "192.0.2.{n}"\nroles = ["broker", "requestor"]\n' for n in (1, 2)
+    ]
+    hosts.write_text("\n".join(tables), encoding="utf-8")
+    for scenario, reason in (
+        ("broadcast", "scenario broadcast on these hosts: 2 brokers, which are not joined"),
+        ("transports", "--hosts: scenario transports compares transports on one machine"),
+        ("autocomplete", f'{hosts}: no host has the role "provider"'),
+    ):
+        run = [*PYTHON, "subjectbus", "loadtest", "run", scenario, "--hosts", str(hosts)]
+        ended = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert reason in ended.stderr
+        assert ended.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["hosts.toml"]
+
+
 class Silent:
     def show(self, sample, progress, rows) -> None:
         pass

@@ -133,9 +133,10 @@ def fleet():
 
 @pytest.fixture
 def broker(fleet):
-    fleet.broker = Broker(BrokerConfig(shards=1), HERE)
-    fleet.broker.wait_ready()
-    return fleet.broker
+    broker = Broker(BrokerConfig(shards=1), HERE)
+    fleet.brokers.append(broker)
+    broker.wait_ready()
+    return broker
 
 
 def fetch(broker):
@@ -150,9 +151,10 @@ def test_a_broker_has_ports_counters_and_a_clean_end(fleet, broker):
 
 
 def test_a_broker_configuration_at_fault_is_a_usage_error(fleet):
-    fleet.broker = Broker(BrokerConfig(tcp="nowhere"), HERE)
+    broker = Broker(BrokerConfig(tcp="nowhere"), HERE)
+    fleet.brokers.append(broker)
     with pytest.raises(UsageError, match="tcp"):
-        fleet.broker.wait_ready()
+        broker.wait_ready()
 
 
 def test_a_provider_connects_and_reports_its_counts(fleet, broker):
@@ -281,8 +283,9 @@ class Scripted:
 
 def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     meter = Meter(None)
-    meter.watch_server(Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
-                                 Usage(4, 12, 7000), Usage(5, 99, 9000)]))  # fmt: skip
+    broker = Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
+                       Usage(4, 12, 7000), Usage(5, 99, 9000)])  # fmt: skip
+    meter.watch_server([broker])
     # Who only matters at both ends is looked at there alone.
     meter.watch_load(
         [Scripted(Usage(at, at, 1) for at in range(6))], [Scripted([Usage(1, 1, 0), Usage(3, 4, 0)])]
@@ -305,7 +308,7 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
 def test_traffic_is_that_of_the_measured_phase_or_unknown():
     def net(looks):
         meter, told = Meter(None), iter(looks)
-        meter.watch_server(Scripted(Usage(at, at, 1) for at in range(5)))
+        meter.watch_server([Scripted(Usage(at, at, 1) for at in range(6))])
         meter.watch_traffic(lambda: next(told))
         for measuring in (False, True, True, False, False):
             meter.look(measuring=measuring)

@@ -152,7 +152,8 @@ def test_a_sweep_shows_that_every_connection_works(tmp_path, load):
 @pytest.mark.parametrize("scheme", ["nats", "ws"])
 def test_a_run_against_a_target_with_its_process_sampled(tmp_path, scheme):
     with Fleet() as fleet:
-        broker = fleet.broker = Broker(BrokerConfig(), Seat(machine=LocalMachine()))
+        broker = Broker(BrokerConfig(), Seat(machine=LocalMachine()))
+        fleet.brokers.append(broker)
         broker.wait_ready()
         address = broker.addresses["tcp" if scheme == "nats" else "http"]
         ended = run(

@@ -191,7 +191,8 @@ def test_descriptors_of_threads_with_tables_of_their_own_are_all_seen():
 
 def test_the_brokers_own_count_of_connections_is_asked():
     with Fleet() as fleet:
-        broker = fleet.broker = Broker(BrokerConfig(shards=2), HERE)
+        broker = Broker(BrokerConfig(shards=2), HERE)
+        fleet.brokers.append(broker)
         broker.wait_ready()
         worker = Worker("provider", provider(broker.addresses["tcp"], providers=20), HERE)
         fleet.providers.append(worker)
