@@ -25,6 +25,7 @@ def loadtest() -> None:
 
 loadtest.add_command(capacity)
 loadtest.add_command(compare)
+loadtest.add_command(report)
 
 
 @loadtest.command()
@@ -64,6 +65,3 @@ def scenarios() -> None:
     """List the shipped scenarios."""
     for name, description in shipped_scenarios().items():
         click.echo(f"{name}  {description}")
-
-
-loadtest.add_command(report)

@@ -6,8 +6,8 @@ from typing import Literal
 import click
 
 from loadtest.report import artifacts
-from loadtest.report.figures import to_csv
 from loadtest.report.markdown import to_markdown
+from loadtest.report.spreadsheet import to_csv
 from loadtest.result.schema import read_result
 
 

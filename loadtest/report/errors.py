@@ -35,7 +35,7 @@ _CONNECTION_KINDS = {
 
 def tabulate(result: Result) -> Table:
     """A row for each counter that is not zero: kind, count, meaning."""
-    rows = [[kind, f"{count:,}", meaning] for kind, count, meaning in _counts(result) if count]
+    rows = [[kind, f"{count:,}", meaning] for kind, count, meaning in counts(result) if count]
     return Table(["kind", "count", "meaning"], rows)
 
 
@@ -62,7 +62,8 @@ def _kinds(result: Result) -> dict[str, tuple[str, str]]:
     return _REQUEST_KINDS if result.broadcast is None else _BROADCAST_KINDS
 
 
-def _counts(result: Result) -> Iterator[tuple[str, int, str]]:
+def counts(result: Result) -> Iterator[tuple[str, int, str]]:
+    """Every counter of what should not happen, also those that are 0: kind, count, meaning."""
     achieved = result.achieved
     for field, (kind, meaning) in (_kinds(result) | _CONNECTION_KINDS).items():
         yield kind, getattr(achieved, field), meaning

@@ -1,10 +1,9 @@
 """`report.md`: the figures and verdicts of a run as text, to paste into an issue, a wiki or a mail."""
 
 import re
-import shlex
 from collections.abc import Iterator, Sequence
 
-from loadtest.report import transports
+from loadtest.report import errors, machines, transports
 from loadtest.report.comparison import (
     PER_THREAD_NOTE,
     compare,
@@ -13,8 +12,8 @@ from loadtest.report.comparison import (
     describe_trend,
     explain_latency,
 )
-from loadtest.report.figures import mishaps
-from loadtest.result.schema import Host, Result
+from loadtest.report.reproduce import SCENARIO_FILE, command_line, from_file, to_toml
+from loadtest.result.schema import Host, Result, WorkerCounts
 
 _ABSENT = "-"
 _SPECIAL = re.compile(r"[\\`*\[\]<>|]")
@@ -31,7 +30,7 @@ def to_markdown(result: Result) -> str:
     """The whole text; it ends with a newline."""
     if result.transports is not None:
         return transports.to_markdown(result)
-    sections = [_head, _summary, _percentiles, _checks, _mishaps, _hosts, _environment, _again]
+    sections = [_head, _summary, _percentiles, _checks, _mishaps, _hosts, _workers, _environment, _again]
     return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section(result)))) + "\n"
 
 
@@ -51,12 +50,11 @@ def _head(result: Result) -> Iterator[str]:
         yield "**Everything holds:** thresholds and accounts."
     else:
         yield "**Not everything holds:** see the checks."
-    lost = [f"host {host.name} was lost: {host.lost}" for host in result.hosts if host.lost is not None]
-    if lost or result.missing:
+    if missing := machines.missing(result):
         yield ""
         yield "**Missing, and in none of the figures:**"
         yield ""
-        yield from (f"- {_plain(text)}" for text in (*lost, *result.missing))
+        yield from (f"- {_plain(text)}" for text in missing)
 
 
 def _asked(result: Result) -> str:
@@ -123,12 +121,12 @@ def _checks(result: Result) -> Iterator[str]:
 
 
 def _mishaps(result: Result) -> Iterator[str]:
-    rows = [[row.name, f"{row.run:,}"] for row in mishaps(result) if row.run]
-    if not rows:
+    table = errors.tabulate(result)
+    if not table.rows:
         return
     yield "## What went wrong"
     yield ""
-    yield from _table(["kind", "count"], rows)
+    yield from _table(table.columns, table.rows)
     if result.achieved.first_server_error:
         yield ""
         yield f"The server's first error: {_plain(result.achieved.first_server_error)}"
@@ -164,6 +162,35 @@ def _describe_host(host: Host) -> list[str]:
     ]
 
 
+def _workers(result: Result) -> Iterator[str]:
+    """Nothing where the run is that of one."""
+    if len(result.workers) <= 1:
+        return
+    columns = [
+        "process",
+        "host",
+        "connections",
+        "sent",
+        "received",
+        "errors",
+        "timed out",
+        "p50, ms",
+        "p99, ms",
+    ]
+    yield "## Processes"
+    yield ""
+    yield from _table(columns, [_describe_worker(worker) for worker in result.workers])
+
+
+def _describe_worker(worker: WorkerCounts) -> list[str]:
+    counts = (worker.connections, worker.sent, worker.received, worker.errors, worker.timed_out)
+    latency = worker.latency_us
+    times = (
+        [_ABSENT] * 2 if latency is None else [f"{at / _US_PER_MS:,.2f}" for at in (latency.p50, latency.p99)]
+    )
+    return [worker.name, worker.host, *(f"{count:,}" for count in counts), *times]
+
+
 def _environment(result: Result) -> Iterator[str]:
     described = [(host.name, host.environment) for host in result.hosts if host.environment]
     yield "## Environment"
@@ -174,13 +201,21 @@ def _environment(result: Result) -> Iterator[str]:
 
 
 def _again(result: Result) -> Iterator[str]:
-    if not result.command:
-        return
     yield "## To do it again"
     yield ""
-    yield "```sh"
-    yield shlex.join(result.command)
-    yield "```"
+    yield f"The scenario as it was run, `{SCENARIO_FILE}`, and the command:"
+    yield ""
+    yield from _fence("sh", command_line(result) or from_file(result))
+    yield ""
+    yield from _fence("toml", to_toml(result))
+
+
+def _fence(language: str, text: str) -> Iterator[str]:
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    marks = "`" * max(3, longest + 1)
+    yield f"{marks}{language}"
+    yield text.rstrip("\n")
+    yield marks
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -66,9 +66,7 @@ class Clock:
 
 def clock_of(result: Result) -> Clock:
     """That of all charts; the run's own where nothing was measured."""
-    began = result.measured_from_s
-    if began is None:  # which earlier versions do not tell: this is up to a second late
-        began = next((look.t_s for look in result.timeline if look.phase == "measuring"), None)
+    began = result.began_measuring_s
     if began is None:
         return Clock(since="the run began")
     return Clock(origin_s=began, measured=Band(0.0, result.duration_s))

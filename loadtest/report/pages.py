@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from loadtest.errors import RunError
 from loadtest.report.canvas import Table
+from loadtest.result.documents import replace_file
 
 
 def render_page(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever the template shows
@@ -31,9 +32,9 @@ def write_pages(folder: Path, *, html: str, markdown: str) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file; RunError when the disk does not take it."""
+    """Writes a file, whole or not at all; RunError when the disk does not take it."""
     try:
-        path.write_text(text, encoding="utf-8")
+        replace_file(path, text.encode())
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}") from error
 

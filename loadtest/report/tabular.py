@@ -99,7 +99,7 @@ _HOST = {
 
 def tabulate(result: Result) -> pa.Table:
     """The time line of a run, by time: the columns `COLUMNS`."""
-    begin_s = measured_from_s(result)
+    begin_s = result.began_measuring_s
     zero = datetime.fromisoformat(result.started) - timedelta(seconds=begin_s or 0.0)
     changes = _changes(result)
     rows = sorted(_rows(result, begin_s or 0.0), key=lambda row: row["time_s"])
@@ -118,16 +118,6 @@ def encode_timeline(result: Result) -> bytes:
     file = io.BytesIO()
     pq.write_table(tabulate(result), file, compression="zstd")
     return file.getvalue()
-
-
-def measured_from_s(result: Result) -> float | None:
-    """When the measured phase began, since the run did; None where it never did.
-
-    Earlier versions did not write it down: there the first look at that phase is up to a second late.
-    """
-    if result.measured_from_s is not None:
-        return result.measured_from_s
-    return next((sample.t_s for sample in result.timeline if sample.phase == "measuring"), None)
 
 
 def _schema(result: Result) -> pa.Schema:

@@ -463,6 +463,13 @@ class Result(Struct, frozen=True, kw_only=True):
     """When the measured phase began, in seconds since the run did; None if it never came to that."""
 
     @property
+    def began_measuring_s(self) -> float | None:
+        """The same; of an earlier version's run the first look at that phase, up to a second later."""
+        if self.measured_from_s is not None:
+            return self.measured_from_s
+        return next((sample.t_s for sample in self.timeline if sample.phase == "measuring"), None)
+
+    @property
     def holds(self) -> bool:
         """Every threshold, the conservation check, the agreement and, in a soak, every trend hold."""
         steady = self.soak is None or self.soak.holds

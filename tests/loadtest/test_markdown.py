@@ -1,6 +1,7 @@
 """Reports as text, read by a Markdown parser."""
 
 import shlex
+import tomllib
 from itertools import pairwise
 
 import pytest
@@ -8,8 +9,10 @@ from markdown_it import MarkdownIt
 from msgspec import structs
 
 from loadtest.collect.build import build_result
-from loadtest.report.figures import to_csv
+from loadtest.collect.collected import WorkerReport
+from loadtest.engine.messages import ProviderResult
 from loadtest.report.markdown import to_markdown
+from loadtest.report.spreadsheet import to_csv
 from loadtest.result.schema import Host, HostSample, Soak, ThresholdOutcome, TransportRun, Trend
 from tests.loadtest import samples
 
@@ -71,7 +74,9 @@ def test_a_run_that_went_well():
     ]
     assert "holds: threshold latency_us.p99 < 100000: is" in " ".join(text.lines)
     assert "What went wrong" not in text.headings
-    assert shlex.split(text.code[0]) == result.command
+    command, scenario = text.code
+    assert shlex.split(command) == result.command
+    assert tomllib.loads(scenario)["users"] == 100
 
 
 def test_a_run_in_which_things_went_wrong():
@@ -83,8 +88,13 @@ def test_a_run_in_which_things_went_wrong():
         Host(name="a", roles=["broker"], samples=[seen(10.0), seen(30.0)]),
         Host(name="b", address="10.0.0.2", roles=["requestor"], lost="no route to host"),
     ]
+    reports = [
+        WorkerReport("requestor 1", "b", lost),
+        WorkerReport("provider 1", "a", ProviderResult(connections=16, received=150, sent=150)),
+    ]
     run = samples.collected(
         values,
+        workers=reports,
         requestors=[lost],
         hosts=hosts,
         missing=["requestor 2 on host b: no result"],
@@ -95,15 +105,18 @@ def test_a_run_in_which_things_went_wrong():
     assert "host b was lost: no route to host" in text.lines
     assert "requestor 2 on host b: no result" in text.lines
     assert text.table("What went wrong") == {
-        "kind": ["count"],
-        "timed out": ["2"],
-        "errors": ["1"],
-        "errors from the server": ["1"],
+        "kind": ["count", "meaning"],
+        "timed out": ["2", "no reply within the scenario's timeout_s"],
+        "failed": ["1", "answered with an error, or ended with their connection"],
+        "errors from the server": ["1", "-ERR, or HTTP answers that are errors"],
     }
     assert "The server's first error: 'Slow*'" in text.lines
     table = text.table("Hosts")
     assert table["a"] == ["broker", "20.0", "30.0", "2.00", "3.0", "4.0"]
     assert table["b (10.0.0.2)"] == ["requestor", *"-----"]
+    processes = text.table("Processes")
+    assert processes["requestor 1"][:6] == ["b", "100", "103", "100", "1", "2"]
+    assert processes["provider 1"] == ["a", "16", "150", "150", "0", "0", "-", "-"]
     assert any(line.startswith("fails: the run: host b was lost") for line in text.lines)
 
 

@@ -96,7 +96,7 @@ def test_a_sliver_at_the_end_draws_no_spike():
 
 def test_the_charts_are_named_drawings_in_the_pages_colours():
     drawings = re.findall(r"<svg.*?</svg>", render_report(samples.result()), re.DOTALL)
-    assert len(drawings) == 3
+    assert len(drawings) == 4
     for drawing in drawings:
         root = ET.fromstring(drawing)
         assert root.get("role") == "img"
@@ -105,15 +105,18 @@ def test_the_charts_are_named_drawings_in_the_pages_colours():
         title = root.find("{http://www.w3.org/2000/svg}title")
         assert title.text
         assert root.get("aria-labelledby") == title.get("id")
-        assert "var(--series-1)" in drawing
         assert "#0101" not in drawing
-    throughput, percentiles, over_time = ("".join(ET.fromstring(drawing).itertext()) for drawing in drawings)
+    throughput, percentiles, over_time, heatmap = (
+        "".join(ET.fromstring(drawing).itertext()) for drawing in drawings
+    )
     assert "99.9 %" in percentiles
     assert "service time" in percentiles
     assert "requests sent" in throughput
     assert "replies received" in throughput
     assert "requests planned" in throughput
     assert "maximum" in over_time
+    assert "Latency heat map" in heatmap
+    assert all("var(--series-1)" in drawing for drawing in drawings[:3])
 
 
 def test_the_figures_thresholds_accounts_and_environment_are_in_it():
@@ -180,7 +183,7 @@ def test_a_soak_has_its_trends_and_charts():
         assert "p99_us: -12 per hour (at most +2,000), by chance with p = 0.700" in said
     drawings = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
     texts = ["".join(ET.fromstring(drawing).itertext()) for drawing in drawings]
-    assert len(texts) == 3 + 5
+    assert len(texts) == 4 + 5
     for title, label in (
         ("Resident memory by period", "load, resident"),
         ("Latency by period", "latency p99"),

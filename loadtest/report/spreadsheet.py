@@ -1,4 +1,4 @@
-"""The figures of a run as numbers, and as CSV to paste into a spreadsheet."""
+"""The figures of a run as CSV, to paste into a spreadsheet."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from loadtest.report.comparison import Measure, measures
+from loadtest.report.errors import counts
 from loadtest.result.schema import Result
 
 _US_PER_MS = 1e3
@@ -22,31 +23,6 @@ _SERVICE = {
     **_FINER,
     "max": "maximum",
 }
-_COUNTERS = {
-    "timed_out": "timed out",
-    "errors": "errors",
-    "late": "late",
-    "duplicates": "duplicates",
-    "corrupt": "corrupt",
-    "unmatched": "unmatched",
-    "no_responders": "without responders",
-    "disconnected": "connections lost",
-    "connect_failures": "failed attempts to connect",
-    "reconnect_failures": "failed attempts to connect again",
-    "server_errors": "errors from the server",
-}
-
-
-def figures(result: Result) -> list[Measure]:
-    """Every figure of one run, beside the reference's: the summary, finer latencies, what went wrong."""
-    return [*measures(result), *_latencies(result), *mishaps(result)]
-
-
-def mishaps(result: Result) -> list[Measure]:
-    """Counts of what should not happen, those included that are 0."""
-    achieved = result.achieved
-    found = [Measure(label, getattr(achieved, name), None) for name, label in _COUNTERS.items()]
-    return [*found, *(Measure(f"HTTP status {status}", n, None) for status, n in achieved.statuses.items())]
 
 
 def to_csv(result: Result) -> str:
@@ -55,8 +31,9 @@ def to_csv(result: Result) -> str:
     writer = csv.writer(file, lineterminator="\n")
     if result.transports is None:
         writer.writerow(["measure", "this run", f"published {result.reference.label}"])
-        for row in figures(result):
+        for row in (*measures(result), *_latencies(result)):
             writer.writerow([row.name, _text(row.run), _text(row.reference)])
+        writer.writerows([kind, count, ""] for kind, count, _ in counts(result))
         return file.getvalue()
     rows = [dict(_flatten(msgspec.to_builtins(run))) for run in result.transports]
     names = list(dict.fromkeys(name for row in rows for name in row))
