@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from loadtest.collect.build import build_result
+from loadtest.errors import RunError
 from loadtest.experiments.transports import build_comparison, run_transports
 from loadtest.plan.scenario import Plan, TransportsScenario
 from loadtest.processes.interrupts import Interrupts
@@ -23,7 +24,7 @@ def run_into(plan: Plan, folder: Path, options: Options, console: Console, inter
 
     Raises:
         UsageError: It cannot be run like this; the folder, if new, is not left behind.
-        RunError: The result cannot be written.
+        RunError: The result cannot be written; the console has told it.
     """
     artifacts.create_folder(folder)
     interrupts.release()
@@ -32,7 +33,11 @@ def run_into(plan: Plan, folder: Path, options: Options, console: Console, inter
     except UsageError:
         artifacts.discard_empty(folder)
         raise
-    artifacts.write_folder(result, logged, folder)
+    try:
+        artifacts.write_folder(result, logged, folder)
+    except RunError:
+        console.conclude(result, folder)
+        raise
     return result
 
 
