@@ -46,8 +46,8 @@ def draw(rows: Sequence[WorkerRow]) -> Table:
     for row in rows:
         progress = row.progress
         lost = progress.timed_out + progress.errors + progress.disconnected
-        # Providers count what they publish; they have no latencies.
-        times = (progress.mean_us, progress.max_us) if progress.received else ()
+        # Providers count what they answer; they have no latencies.
+        times = (progress.mean_us, progress.max_us) if progress.max_us else ()
         table.add_row(
             row.name,
             row.host,
