@@ -19,6 +19,8 @@ DELAY_S, STALL_S, EVERY_S = 0.050, 1.0, 10.0
 WARMUP_S, DURATION_S = 1.5, 10.0
 STALLS_AT_S = (-WARMUP_S, EVERY_S - WARMUP_S)
 """In the measured phase's time: the first stall begins with the warm-up, and is over long before that is."""
+NOISE_S = DELAY_S / 2
+"""What a busy machine may add: on a quiet one all of this is right to a millisecond."""
 STALLING = f"{{delay_ms={DELAY_S * 1e3}, for_s={STALL_S}, every_s={EVERY_S}}}"
 
 
@@ -118,32 +120,30 @@ def test_callers_who_wait_for_their_replies():
     _, stalled_s = both(result, ranks)
     assert min(stalled_s) >= DELAY_S
     _, (median_s, quick_s) = both(result, [100, count // 2])
-    assert median_s < DELAY_S + 0.015, "the machine is too busy to measure anything"
+    assert median_s < DELAY_S + NOISE_S
     sent_in_stall = CALLERS * STALL_S / median_s
-    _, (barely_stalled_s, not_stalled_s) = both(
-        result, [sent_in_stall - 2 * CALLERS, sent_in_stall + 4 * CALLERS]
-    )
+    ranks = [sent_in_stall - 2 * CALLERS, sent_in_stall + count / 50]
+    _, (barely_stalled_s, not_stalled_s) = both(result, ranks)
     assert not_stalled_s < DELAY_S <= barely_stalled_s
 
     # Latency is what the queue makes of that, with the callers' own times as they were measured. Where the
-    # machine holds a caller up, those behind are held up too: 10 % and 15 ms are allowed.
+    # machine holds a caller up, those behind are held up too: a tenth is allowed besides.
     latencies, _ = model(CALLERS, RATE, quick_s, median_s)
     ranks = [1, 4, 40, 80, 120, 160, 200, 240, 280, 320]
     found, _ = both(result, ranks)
-    assert found == pytest.approx([latencies[rank - 1] for rank in ranks], rel=0.1, abs=0.015)
+    assert found == pytest.approx([latencies[rank - 1] for rank in ranks], rel=0.1, abs=NOISE_S)
     assert found[0] > 10 * DELAY_S
-    # A tenth of the time, and no more, is late.
-    _, (usual_s,) = both(result, [count // 2])
-    assert both(result, [count // 2])[0] == pytest.approx([usual_s], abs=0.005)
-    assert both(result, [round(count * 0.14)])[0][0] < DELAY_S
+    # All else is as quick as ever, by both times: what was due in the stall is a tenth.
+    (latency_s, late_s), (service_s, _) = both(result, [count // 2, count // 5])
+    assert max(latency_s, service_s, late_s) < NOISE_S
 
     # What was not sent in time is the schedule's slip, in the second of the stall and nowhere else.
     slips = [interval.max_send_lag_us / 1e6 for interval in result.intervals[: round(DURATION_S)]]
     worst = max(slips)
     assert worst == pytest.approx(result.achieved.max_send_lag_us / 1e6)
-    assert worst == pytest.approx(max(latencies) - median_s, rel=0.1, abs=0.015)
+    assert worst == pytest.approx(max(latencies) - median_s, rel=0.1, abs=NOISE_S)
     first = int(STALLS_AT_S[1])
-    assert max(slips[:first]) < 0.2 * worst
+    assert max(slips[:first]) < worst / 2
     assert worst in slips[first : first + 2]
 
 
@@ -159,21 +159,20 @@ def test_users_who_do_not_wait_for_their_replies():
     count = result.achieved.sent
     assert count == rate * DURATION_S
     # Nothing waits for anything: exactly what reached the providers in the stall is 50 ms late, by both
-    # times. What is under way when a stall begins or ends may be on either side of it: 1 % are allowed.
-    stalled = count * STALL_S / DURATION_S
-    for highest_s, within_s, outside_s, usual_s in both(
-        result, [1, stalled - count / 100, stalled + count / 100, count / 2]
+    # times. What is under way when it begins or ends may be on either side of it: 2 % of all are allowed.
+    stalled, some = count * STALL_S / DURATION_S, count / 50
+    for latest_s, within_s, outside_s, usual_s in both(
+        result, [some, stalled - some, stalled + some, count / 2]
     ):
-        assert DELAY_S <= within_s < DELAY_S + 0.015
-        assert highest_s < 3 * DELAY_S
+        assert DELAY_S <= within_s <= latest_s < DELAY_S + NOISE_S
         assert outside_s < DELAY_S
-        assert usual_s < 0.015
-    # So the mean is 5 ms more than without the stall.
+        assert usual_s < NOISE_S
+    # So the mean is 5 ms more than without the stall, give or take half of that.
     for moments, (usual_s,) in zip(
         (result.latency_us, result.service_us), both(result, [count / 2]), strict=True
     ):
         more_s = DELAY_S * STALL_S / DURATION_S
-        assert moments.mean / 1e6 == pytest.approx(more_s + usual_s, abs=0.002)
+        assert moments.mean / 1e6 == pytest.approx(more_s + usual_s, abs=0.0025)
 
 
 # Providers that answer so many requests per second, one after the other.
