@@ -1,15 +1,16 @@
 """Profiles as scenarios describe them, as the engine is told them, and as runs follow them."""
 
 import random
-import subprocess
 
 import pytest
 
-from loadtest import load_scenario, read_result
+from loadtest import load_scenario
+from loadtest.collect.build import build_result
 from loadtest.engine.messages import EngineConfig
 from loadtest.errors import ScenarioError
 from loadtest.plan.profile import Burst, Constant, Ramp, Spike, Step, planned, segments
-from loadtest.processes.child import PYTHON
+from loadtest.processes.interrupts import Interrupts
+from loadtest.run.execution import Options, run_scenario
 from loadtest.run.shares import share_broadcast, share_providers, share_requests
 
 RAMP = 'profile={kind="ramp", from=0, to=2}'
@@ -148,17 +149,19 @@ def test_a_closed_loop_has_no_profile():
     assert scenario('profile={kind="constant"}', "rate=0", "outstanding=5").profile == Constant()
 
 
-def run(folder, name, **changes):
-    settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    ended = subprocess.run(
-        [*PYTHON, "subjectbus", "loadtest", "run", name, "--out", str(folder), *settings],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
-    return read_result(folder)
+class Blind:
+    """Who looks at nothing."""
+
+    def show(self, *_):
+        """Sees no progress."""
+
+
+def run(name, **changes):
+    told = load_scenario(name, [f"{key}={value}" for key, value in changes.items()])
+    with Interrupts() as interrupts:
+        result, _ = build_result(run_scenario(told, Options(), Blind(), interrupts))
+    assert result.error is None, result.error
+    return result
 
 
 SPIKE = '{kind="spike", at_s=1, length_s=1, height=5}'
@@ -169,9 +172,9 @@ def sent_by_second(result):
     return [interval.sent for interval in result.intervals if interval.sent]
 
 
-def test_requests_follow_the_profile(tmp_path):
-    changes = {"users": 20, "requestors": 2, "rate": 200, "thresholds": "[]", **SHORT}
-    result = run(tmp_path / "run", "autocomplete", **changes)
+def test_requests_follow_the_profile():
+    changes = {"users": 20, "requestors": 2, "rate": 200, **SHORT}
+    result = run("autocomplete", **changes)
     assert result.requested.rate == pytest.approx((200 + 1000 + 200) / 3)
     # Planned to the nanosecond; a request may be sent later where the machine is busy.
     assert result.achieved.sent == 1400
@@ -182,9 +185,9 @@ def test_requests_follow_the_profile(tmp_path):
     assert all(slip > 0 for slip in slips[:3])
 
 
-def test_broadcasts_follow_the_profile(tmp_path):
-    changes = {"users": 20, "processes": 2, "rate": 20, "thresholds": "[]", **SHORT}
-    result = run(tmp_path / "run", "broadcast", **changes)
+def test_broadcasts_follow_the_profile():
+    changes = {"users": 20, "processes": 2, "rate": 20, **SHORT}
+    result = run("broadcast", **changes)
     assert result.requested.rate == pytest.approx(20 * (20 + 100 + 20) / 3)
     assert result.broadcast.published == 140
     assert result.achieved.received == 140 * 20
