@@ -44,6 +44,7 @@ _STYLE: dict[Any, Any] = {
     "xtick.labelcolor": INK,
     "grid.color": GRID,
     "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -40,7 +40,6 @@ def draw(heatmap: Heatmap | None, events: str) -> Chart | None:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         axes.set_xlabel(f"{unit} since the measured phase began")
         axes.set_ylabel("milliseconds")
-        axes.set_axisbelow(True)
         handles = [Patch(color=HEAT[level], label=f"{bound:,}+") for level, bound in enumerate(bounds)]
         axes.legend(
             handles=handles, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=HEAT_LEVELS,

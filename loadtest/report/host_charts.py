@@ -50,8 +50,8 @@ def _of_hosts(hosts: Sequence[Host], clock: Clock) -> list[Chart]:
             levels = [(sample.t_s, getattr(sample, field)) for sample in host.samples]
             points = [(at, value / scale) for at, value in levels if value is not None]
             if points:
-                label = f"{host.name}, {' and '.join(host.roles)}" if host.roles else host.name
-                series.append(Series(f"{label} (lost)" if host.lost else label, clock.points(points)))
+                label = f"{host.name} ({', '.join(host.roles)})" if host.roles else host.name
+                series.append(Series(f"{label}, lost" if host.lost else label, clock.points(points)))
         if name == "host-retransmits" and has_no_retransmits(hosts):
             continue
         if series:

@@ -13,6 +13,7 @@ from loadtest.report import (
     machines,
     reproduce,
     soak_charts,
+    transport_charts,
     transports,
     verdicts,
     view_charts,
@@ -91,5 +92,6 @@ def _transports(result: Result) -> dict[str, Any]:
         "tables": transports.tables(runs),
         "findings": transports.findings(runs),
         "explain_transports": transports.explain(result),
+        "transport_chart": transport_charts.draw(runs, result.reference.label),
         "error_chart": None,
     }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from loadtest.result.reference import PUBLISHED_TRANSPORTS_S
 from loadtest.result.schema import Result, TransportRun
 
-_TITLES = {
+TITLES = {
     "rest-new": "REST, a connection for each call",
     "rest": "REST, connections kept",
     "ws": "WebSocket",
@@ -14,7 +14,8 @@ _TITLES = {
 _NAMES = {"rest-new": "REST with a connection for each call", "rest": "REST with connections kept"}
 _ALIKE = 0.1
 """Times that differ by less than this share are called alike."""
-_PUBLISHED_CALLS = 2_000_000
+CALLS = 2_000_000
+"""As many as the published runs made."""
 _ABSENT = "-"
 
 
@@ -24,7 +25,7 @@ def tables(runs: Sequence[TransportRun]) -> list[tuple[str, list[str], list[list
     return [
         (
             "One caller" if count == 1 else f"{count:,} callers",
-            ["", *(_TITLES[run.transport] for run in chosen)],
+            ["", *(TITLES[run.transport] for run in chosen)],
             [[name, *texts] for name, texts in _rows(chosen)],
         )
         for count in callers
@@ -45,8 +46,8 @@ def _rows(runs: Sequence[TransportRun]) -> Iterator[tuple[str, list[str]]]:
 
     yield "calls", texts(lambda run: run.calls)
     yield "total time, s", texts(lambda run: run.total_s, 1)
-    yield f"s for {_PUBLISHED_CALLS:,} calls at that rate", texts(_scaled_s, 1)
-    yield f"s for {_PUBLISHED_CALLS:,} calls, published 2014", texts(_published_s, 1)
+    yield f"s for {CALLS:,} calls at that rate", texts(scaled_s, 1)
+    yield f"s for {CALLS:,} calls, published 2014", texts(lambda run: published_s(run.transport), 1)
     yield "calls/s", texts(lambda run: run.calls_per_s)
     for name, label in (("mean", "mean"), ("p50", "p50"), ("p99", "p99"), ("p99_9", "p99.9"), ("max", "max")):
         yield f"latency {label}, us", texts(latency(name))
@@ -62,12 +63,14 @@ def _rows(runs: Sequence[TransportRun]) -> Iterator[tuple[str, list[str]]]:
     yield "errors, timeouts", texts(lambda run: run.errors + run.timed_out)
 
 
-def _scaled_s(run: TransportRun) -> float | None:
-    return _PUBLISHED_CALLS / run.calls_per_s if run.calls_per_s else None
+def scaled_s(run: TransportRun) -> float | None:
+    """Seconds that `CALLS` take at the run's rate; None without one."""
+    return CALLS / run.calls_per_s if run.calls_per_s else None
 
 
-def _published_s(run: TransportRun) -> float | None:
-    return PUBLISHED_TRANSPORTS_S.get(run.transport)
+def published_s(transport: str) -> float | None:
+    """What was published for as many calls; None where nothing was."""
+    return PUBLISHED_TRANSPORTS_S.get(transport)
 
 
 def findings(runs: Sequence[TransportRun]) -> list[str]:
@@ -133,7 +136,7 @@ def _times(slower: TransportRun, faster: TransportRun) -> str:
 
 
 def _name(run: TransportRun) -> str:
-    return _NAMES.get(run.transport, _TITLES[run.transport])
+    return _NAMES.get(run.transport, TITLES[run.transport])
 
 
 def to_markdown(result: Result) -> str:

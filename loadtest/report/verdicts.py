@@ -12,11 +12,8 @@ def failures(result: Result) -> list[str]:
         if not outcome.holds
     ]
     if not result.conservation.holds:
-        texts += [
-            f"conservation, {check.name}: {check.detail}"
-            for check in result.conservation.checks
-            if not check.holds
-        ]
+        broken = [check for check in result.conservation.checks if not check.holds]
+        texts += [f"conservation, {check.name}: {check.detail}" for check in broken] or ["conservation"]
     texts += [f"agreement, {describe_difference(row)}" for row in result.agreement if not row.holds]
     if result.soak is not None and not result.soak.holds:
         texts += [f"soak: {result.soak.note}"] if result.soak.note else []
