@@ -50,6 +50,7 @@ def render_report(result: Result) -> str:
         scenario_file=reproduce.SCENARIO_FILE,
         scenario_toml=reproduce.to_toml(result),
         errors=errors.tabulate(result),
+        describe_agreement=comparison.describe_agreement,
         **measured,
     )
 
@@ -70,7 +71,6 @@ def _one_run(result: Result) -> dict[str, Any]:
         "is_closed_loop": comparison.is_closed_loop(result),
         "explain_latency": comparison.explain_latency(result),
         "describe_trend": comparison.describe_trend,
-        "describe_agreement": comparison.describe_agreement,
         "achievement": achievement.tabulate(result),
         "percentile_chart": charts.percentile_chart(result),
         "latency_chart": charts.latency_chart(result),
@@ -94,4 +94,5 @@ def _transports(result: Result) -> dict[str, Any]:
         "explain_transports": transports.explain(result),
         "transport_chart": transport_charts.draw(runs, result.reference.label),
         "error_chart": None,
+        "view_charts": [],
     }

@@ -105,6 +105,7 @@ def test_the_charts_are_named_drawings_in_the_pages_colours():
         title = root.find("{http://www.w3.org/2000/svg}title")
         assert title.text
         assert root.get("aria-labelledby") == title.get("id")
+        assert re.search(r"var\(--(series|heat)-1\)", drawing)
         assert "#0101" not in drawing
     throughput, percentiles, over_time, heatmap = (
         "".join(ET.fromstring(drawing).itertext()) for drawing in drawings
