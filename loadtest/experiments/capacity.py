@@ -100,6 +100,7 @@ class _Loop:
         self._search = Search(plan.from_rate, plan.to_rate, plan.precision)
         self._probes: list[Probe] = []
         self._started = datetime.now(UTC)
+        self._environment = describe_environment()
 
     def run(self) -> Capacity:
         ending: Ending = "running"
@@ -160,7 +161,7 @@ class _Loop:
             capacity_achieved=holding[-1].achieved_rate if holding else None,
             fails_at=self._search.failed,
             probes=list(self._probes),
-            environment=describe_environment(),
+            environment=self._environment,
             command=list(plan.command),
         )
         if self._probes:

@@ -30,8 +30,8 @@ def judge_probe(
     unfinished = result.error is not None and (interrupted or result.latency_us is None)
     outcomes = [objective.judge(result) for objective in objectives]
     share = achieved_share(result)
-    reasons = list(_reasons(result, outcomes, share))
-    if reasons and (late := _note_lateness(result)):
+    reasons = [result.error or ""] if unfinished else list(_reasons(result, outcomes, share))
+    if reasons and not unfinished and (late := _note_lateness(result)):
         reasons.append(late)
     achieved = result.achieved
     return Probe(
@@ -99,11 +99,11 @@ def complaints(result: Result) -> Iterator[str]:
 def _explain_share(result: Result, share: float) -> str:
     text = (
         f"achieved {result.achieved.rate:,.0f}/s of {result.requested.rate or 0:,.0f}/s requested, "
-        f"{share:.1%} of what was planned; at least {LEAST_SHARE:.0%} are needed"
+        f"{100 * share:.1f} % of what was planned; at least {100 * LEAST_SHARE:g} % are needed"
     )
     # Even of an idle server the last replies come after the end.
     quickest_s = result.latency_us.min / _US_PER_S if result.latency_us else 0.0
-    if share + quickest_s / result.duration_s < LEAST_SHARE:
+    if share * result.duration_s + quickest_s < LEAST_SHARE * result.duration_s:
         return text
     return (
         f"{text} (the quickest reply took {quickest_s * 1000:,.0f} ms: longer probes tell slow from behind)"

@@ -79,7 +79,7 @@ def _row(probe: Probe) -> list[str]:
         str(probe.number),
         figure_text(probe.requested_rate),
         figure_text(probe.achieved_rate),
-        f"{probe.achieved_share:.1%}",
+        f"{100 * probe.achieved_share:.1f} %",
         *texts,
         figure_text(probe.server_cpu_percent),
         figure_text(probe.load_cpu_percent),
@@ -107,13 +107,14 @@ def _conditions(capacity: Capacity) -> list[tuple[str, str]]:
     """What was searched for, and where."""
     environment = capacity.environment
     bound = "no bound" if capacity.to_rate is None else f"{capacity.to_rate:,.10g}/s"
-    always = (
-        f"at least {capacity.least_share:.0%} of the planned answered in time, all messages accounted for"
-    )
+    always = f"{100 * capacity.least_share:g} % of the planned answered in time; all messages accounted for"
     machine = f"{environment.get('cpu_model', '-')}, {environment.get('cores', '-')} hardware threads"
     return [
         ("objectives", "; ".join([*capacity.objectives, always])),
-        ("rates", f"from {capacity.from_rate:,.10g}/s to {bound}, to {capacity.precision:.2%}"),
+        (
+            "rates",
+            f"from {capacity.from_rate:,.10g}/s to {bound}, found within {100 * capacity.precision:g} %",
+        ),
         (
             "each probe",
             f"{capacity.probe_s:g} s measured after {capacity.scenario['warmup_s']:g} s of warm-up",

@@ -28,10 +28,10 @@ def draw_latency(capacity: Capacity) -> Chart | None:
     title = "Latency against the requested rate"
     with canvas(4.2) as (figure, axes):
         for number, (label, values) in enumerate(zip(labels, columns, strict=True)):
-            axes.plot(rates, values, label=label, **line_style(number))
+            _plot(axes, probes, values, label, number)
         for name, limit_us in limits:
             axes.axhline(limit_us / _US_PER_MS, color=INK, linewidth=1.0, linestyle=(0, (2, 2)))
-            text = f"objective: {name.replace('_', '.')} below {figure_text(limit_us / _US_PER_MS)} ms"
+            text = f"objective: {name.replace('_', '.')} below {limit_us / _US_PER_MS:,.10g} ms"
             axes.annotate(
                 text, (0.01, limit_us / _US_PER_MS), xycoords=("axes fraction", "data"), va="bottom",
                 xytext=(0, 2), textcoords="offset points", fontsize=9,
@@ -63,7 +63,7 @@ def draw_achieved(capacity: Capacity) -> Chart | None:
     with canvas(4.2) as (figure, axes):
         ends = [min(rates), max(rates)]
         axes.plot(ends, ends, color=INK, linewidth=1.0, linestyle=(0, (2, 2)), label="all that was requested")
-        axes.plot(rates, achieved, label="achieved", **line_style(0))
+        _plot(axes, probes, achieved, "achieved", 0)
         _mark_failures(axes, probes, achieved)
         _mark_capacity(axes, capacity)
         if _is_wide(rates):
@@ -76,7 +76,12 @@ def draw_achieved(capacity: Capacity) -> Chart | None:
         add_legend(axes)
         svg = to_svg(figure, "achieved-by-rate", title)
     rows = [
-        [figure_text(rate), figure_text(probe.achieved_rate), f"{probe.achieved_share:.2%}", probe.verdict]
+        [
+            figure_text(rate),
+            figure_text(probe.achieved_rate),
+            f"{100 * probe.achieved_share:.2f} %",
+            probe.verdict,
+        ]
         for rate, probe in zip(rates, probes, strict=True)
     ]
     columns = ["requested per second", "achieved per second", "of what was planned", "verdict"]
@@ -93,6 +98,17 @@ def _limits(objectives: Sequence[str]) -> list[tuple[str, float]]:
     """Percentile and microseconds of the objectives that bound a latency."""
     matches = [_LATENCY.fullmatch(text.strip()) for text in objectives]
     return [(match["name"], float(match["limit"])) for match in matches if match]
+
+
+def _plot(axes: Axes, probes: Sequence[Probe], values: Sequence[float], label: str, number: int) -> None:
+    """A line through the last probe of each rate, which decided it; the ones before it beside the line."""
+    style = line_style(number)
+    points = [(probe.requested_rate or 0.0, value) for probe, value in zip(probes, values, strict=True)]
+    last = dict(points)
+    axes.plot(list(last), list(last.values()), label=label, **style)
+    earlier = [(rate, value) for rate, value in points if last[rate] != value]
+    if earlier:
+        axes.plot(*zip(*earlier, strict=True), **style | {"linestyle": ""})
 
 
 def _mark_failures(axes: Axes, probes: Sequence[Probe], heights: Sequence[float]) -> None:
@@ -127,6 +143,6 @@ def _is_wide(rates: Sequence[float]) -> bool:
 
 def _caption(capacity: Capacity) -> str:
     return (
-        f"A point is one run of {capacity.probe_s:g} s, crossed out where it fails. Latency runs from the "
-        "planned send time, so beyond the capacity it grows with the length of the run."
+        f"A point is one run of {capacity.probe_s:g} s, crossed out where it fails; lines go through the last run "
+        "at each rate. Latency runs from the planned send time, so beyond the capacity it grows with the run."
     )

@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 
 from loadtest.report.canvas import Chart, Table
 from loadtest.report.compare_charts import Curve, draw_percentiles
+from loadtest.report.losses import LOSSES_NOTE, is_without_loss
 from loadtest.report.pages import markdown_list, markdown_table, render_page
 from loadtest.result.figures import Figure
 from loadtest.result.repeated import FigureSpread
@@ -61,7 +62,11 @@ class Comparison:
 def explain(comparison: Comparison) -> str:
     """What the verdicts mean."""
     baseline, tolerance = comparison.names[0], 100 * comparison.tolerance
-    text = f"Changes are against {baseline}; worse by more than {tolerance:g} % is a regression."
+    text = (
+        f"Changes are against {baseline}; worse by more than {tolerance:g} % is a regression. A change "
+        "without a word is smaller, or of a figure that is there to be seen and not judged. "
+        f"{LOSSES_NOTE}"
+    )
     if max(comparison.runs) == 1:
         return text
     return (
@@ -136,6 +141,8 @@ def tabulate(comparison: Comparison) -> Table:
     columns = ["figure", baseline, *(text for name in others for text in (name, "change"))]
     rows = []
     for row in comparison.rows:
+        if is_without_loss(row.figure, [cell.spread for cell in row.cells]):
+            continue
         first, *rest = row.cells
         texts = [row.figure.title, _value(row.figure, first)]
         for cell in rest:
@@ -149,7 +156,7 @@ def _value(figure: Figure, cell: Cell) -> str:
     if spread is None:
         return "-"
     text = figure.text(spread.median)
-    if len(spread.values) > 1:
+    if spread.spread:
         text += f" ({figure.text(spread.min)} to {figure.text(spread.max)})"
     return text
 

@@ -8,12 +8,13 @@ from rich.console import Console as Terminal
 from rich.table import Table as Grid
 
 from loadtest.report.canvas import Table
+from loadtest.report.losses import LOSSES_NOTE, is_without_loss
 from loadtest.report.pages import markdown_list, markdown_table, render_page, write_pages
 from loadtest.result.repeated import FigureSpread, Repeated, RepeatedThreshold
 
 EXPLANATION = (
     "Spread is the distance between the lowest and the highest value, as a share of the median. A threshold "
-    "with == has to hold in every run, any other one for the median of the runs."
+    f"with == has to hold in every run, any other one for the median of the runs. {LOSSES_NOTE}"
 )
 
 
@@ -74,10 +75,11 @@ def describe_threshold(outcome: RepeatedThreshold) -> str:
 def tabulate(repeated: Repeated, *, each: bool = False) -> Table:
     """A row for each figure, with `each` also the value of each run."""
     columns = ["figure", "median", "lowest", "highest", "spread"]
-    rows = [_row(spread) for spread in repeated.figures]
+    spreads = [one for one in repeated.figures if not is_without_loss(one.figure, [one])]
+    rows = [_row(spread) for spread in spreads]
     if each:
         columns += repeated.runs
-        for row, spread in zip(rows, repeated.figures, strict=True):
+        for row, spread in zip(rows, spreads, strict=True):
             row += [spread.figure.text(value) for value in spread.values]
     return Table(columns, rows)
 

@@ -23,6 +23,8 @@ _LATENCIES = {
 }
 _ONE_REPLY = ("p99_99", "max", "stddev")
 """A few replies decide these, so chance does."""
+LOSS_UNIT = "per million"
+"""Of what was sent, since runs differ in length."""
 _LOSSES = {
     "timed_out": "timed out",
     "errors": "errors",
@@ -59,7 +61,7 @@ class Figure(Struct, frozen=True, kw_only=True):
         if value is None:
             return "-"
         value /= {"us": 1e3, "bytes": 1e6}.get(self.unit, 1.0)
-        if value == 0 or abs(value) >= 100:  # noqa: PLR2004
+        if value == int(value) or abs(value) >= 100:  # noqa: PLR2004
             return f"{value:,.0f}"
         return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
@@ -113,10 +115,9 @@ def _latencies(result: Result) -> Iterator[tuple[Figure, float | None]]:
 
 
 def _losses(result: Result) -> Iterator[tuple[Figure, float | None]]:
-    """By the million of what was sent, since runs differ in length."""
     sent = result.achieved.sent
     for name, label in _LOSSES.items():
-        figure = _figure(f"achieved.{name}", label, "per million", "lower")
+        figure = _figure(f"achieved.{name}", label, LOSS_UNIT, "lower")
         count = getattr(result.achieved, name)
         yield figure, count / sent * _PER_MILLION if sent else None
 

@@ -1,0 +1,316 @@
+"""The search for the capacity: what a probe is judged by, how a search ends, and what it leaves."""
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from loadtest.errors import ScenarioError, ThresholdError
+from loadtest.experiments.capacity import find_capacity, plan_search
+from loadtest.experiments.judgement import judge_probe
+from loadtest.plan.scenario import load_scenario
+from loadtest.processes.child import PYTHON
+from loadtest.processes.interrupts import Interrupts
+from loadtest.report.capacity import render_capacity, to_markdown
+from loadtest.result.capacity import read_capacity
+from loadtest.result.schema import BroadcastFigures, Check
+from loadtest.result.thresholds import parse_thresholds
+from subjectbus import UsageError
+from tests.loadtest import samples
+from tests.loadtest.queues import Queue, queue_result
+
+SLO = ("latency_us.p99 < 100000",)
+
+
+def search_plan(*overrides, slos=SLO, from_rate=None, to_rate=None, precision=0.02, probe_s=10.0):
+    plan = load_scenario("autocomplete", ["warmup_s=1", *overrides])
+    return plan_search(
+        plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
+    )
+
+
+def find(folder, server, interrupts=None, **options):
+    said = []
+    plan = search_plan(**options)
+    return find_capacity(plan, folder, server.run_into, interrupts or Interrupts(), said.append), said
+
+
+def judge(result, slos=SLO):
+    return judge_probe(result, parse_thresholds(slos), number=1, folder="probe", purpose="growth")
+
+
+@pytest.mark.parametrize("limit", [3_100.0, 20_000.0, 47_654.0])
+def test_a_queue_of_known_rate_is_found(tmp_path, limit):
+    server = Queue(limit)
+    found, said = find(tmp_path, server)
+    assert found.ending == "found"
+    assert found.capacity == pytest.approx(limit, rel=0.05)
+    assert found.capacity < found.fails_at < found.capacity * 1.03
+    assert found.capacity_achieved == pytest.approx(limit, rel=0.05)
+    assert [probe.folder for probe in found.probes] == [folder.name for folder in server.folders]
+    assert found.probes[0].rate == 2500
+    assert msgspec.json.encode(read_capacity(tmp_path)) == msgspec.json.encode(found)
+    failing = [probe for probe in found.probes if probe.verdict == "fails"]
+    assert failing
+    assert all(probe.reasons for probe in failing)
+    assert all(f"probe {probe.number}: " in text for probe, text in zip(found.probes, said[1::2], strict=True))
+
+
+def test_a_backlog_fails_without_any_objective_about_latency(tmp_path):
+    found, _ = find(tmp_path, Queue(10_000.0), slos=("achieved.errors == 0",))
+    assert found.capacity == pytest.approx(10_000, rel=0.05)
+    assert "of what was planned; at least 99 % are needed" in found.explanation
+
+
+def test_the_backlog_of_the_warm_up_excuses_nothing():
+    overloaded = samples_scenario(rate=12_000.0, warmup_s=5.0)
+    probe = judge(queue_result(overloaded, 10_000.0), ("achieved.errors == 0",))
+    assert probe.verdict == "fails"
+    assert probe.achieved_share == pytest.approx((15 / 1.2 - 5) / 10, rel=0.01)
+
+
+def samples_scenario(**changes):
+    return structs.replace(samples.scenario(duration_s=10.0, warmup_s=1.0), **changes)
+
+
+def test_a_probe_that_holds_has_no_reasons():
+    probe = judge(queue_result(samples_scenario(), 2000.0))
+    assert (probe.verdict, probe.reasons) == ("holds", [])
+    assert probe.requested_rate == probe.rate == 1000.0
+    assert probe.objectives[0].holds
+
+
+def test_a_server_that_is_slow_but_keeps_up_is_told_to_be_probed_for_longer():
+    probe = judge(queue_result(samples_scenario(), 2000.0, idle_us=300_000.0), ("achieved.errors == 0",))
+    assert probe.verdict == "fails"
+    assert "the quickest reply took 300 ms: longer probes" in probe.reasons[0]
+    longer = samples_scenario(duration_s=60.0)
+    assert judge(queue_result(longer, 2000.0, idle_us=300_000.0), ("achieved.errors == 0",)).verdict == "holds"
+
+
+def test_random_arrivals_are_measured_by_what_was_planned_in_fact():
+    result = queue_result(samples_scenario(arrivals="poisson"), 2000.0)
+    fewer = structs.replace(result.achieved, sent=9_700, rate=970.0)
+    assert judge(structs.replace(result, achieved=fewer)).verdict == "holds"
+
+
+def test_a_broadcast_is_measured_in_deliveries():
+    plan = load_scenario("broadcast", ["rate=10", "outstanding=0", "users=500"])
+    result = queue_result(samples_scenario(rate=10.0), 2000.0)
+    figures = BroadcastFigures(
+        subjects=1, published=100, deliveries=50_000, missing=0, incomplete=0, published_per_s=10.0,
+        deliveries_per_s=5000.0, deliveries_per_s_per_core=None, deliveries_per_broker_cpu_s=None, spread_us=None,
+    )  # fmt: skip
+    result = structs.replace(
+        result,
+        scenario={**result.scenario, "users": plan.users},
+        broadcast=figures,
+        requested=structs.replace(result.requested, rate=5000.0),
+        achieved=structs.replace(result.achieved, rate=5000.0),
+    )
+    assert judge(result).achieved_share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda result: {"error": "the broker is gone"}, "the run failed: the broker is gone"),
+        (
+            lambda result: {
+                "conservation": structs.replace(
+                    result.conservation,
+                    holds=False,
+                    checks=[Check(name="messages", detail="3 = 4", holds=False)],
+                )
+            },
+            "conservation: messages: 3 = 4",
+        ),
+        (
+            lambda result: {"latency_us": structs.replace(result.latency_us, p99=250_000.0)},
+            "latency_us.p99 < 100000: is 250,000",
+        ),
+    ],
+)
+def test_a_probe_says_why_it_fails(change, reason):
+    result = queue_result(samples_scenario(), 2000.0)
+    probe = judge(structs.replace(result, **change(result)))
+    assert probe.verdict == "fails"
+    assert probe.reasons == [reason]
+
+
+def test_a_load_that_was_late_itself_is_named():
+    result = queue_result(samples_scenario(rate=3000.0), 2000.0)
+    late = structs.replace(result.achieved, max_send_lag_us=250_000.0)
+    assert "requests left up to 250 ms late" in judge(structs.replace(result, achieved=late)).reasons[-1]
+
+
+def test_an_objective_without_a_value_does_not_hold():
+    probe = judge(queue_result(samples_scenario(), 2000.0), ("server.cpu_percent < 50",))
+    assert probe.reasons == ["server.cpu_percent < 50: has no value"]
+
+
+def test_not_even_the_lowest_rate(tmp_path):
+    found, _ = find(tmp_path, Queue(100.0))
+    assert (found.ending, found.capacity, found.fails_at) == ("none", None, 2500.0)
+    assert len(found.probes) == 2
+    assert "not even the lowest rate, 2,500/s, holds: latency_us.p99 < 100000" in found.explanation
+
+
+def test_the_highest_rate_allowed_holds(tmp_path):
+    found, _ = find(tmp_path, Queue(100_000.0), to_rate=6000)
+    assert (found.ending, found.capacity, found.fails_at) == ("at_most", 6000, None)
+
+
+def test_a_run_that_breaks_at_once_ends_the_search_and_what_was_found_stays(tmp_path):
+    class Breaking(Queue):
+        def run_into(self, scenario, folder):
+            result = super().run_into(scenario, folder)
+            if len(self.folders) < 3:
+                return result
+            return structs.replace(result, error="target is unreachable", latency_us=None)
+
+    found, _ = find(tmp_path, Breaking(50_000.0))
+    assert (found.ending, found.capacity) == ("failed", 5000)
+    assert found.probes[-1].verdict == "unfinished"
+    assert "target is unreachable" in found.explanation
+    assert msgspec.json.encode(read_capacity(tmp_path)) == msgspec.json.encode(found)
+
+
+def test_after_an_interrupt_what_was_found_is_there(tmp_path):
+    with Interrupts() as interrupts:
+        interrupts.hold()
+
+        class Interrupted(Queue):
+            def run_into(self, scenario, folder):
+                result = super().run_into(scenario, folder)
+                if len(self.folders) == 3:
+                    signal.raise_signal(signal.SIGINT)
+                    return structs.replace(result, error="interrupted")
+                return result
+
+        found, _ = find(tmp_path, Interrupted(50_000.0), interrupts)
+    assert (found.ending, found.capacity) == ("interrupted", 5000)
+    assert [probe.verdict for probe in found.probes] == ["holds", "holds", "unfinished"]
+
+
+def test_each_probe_is_written_before_the_next_one(tmp_path):
+    seen = []
+
+    class Looking(Queue):
+        def run_into(self, scenario, folder):
+            path = tmp_path / "capacity.json"
+            seen.append(len(json.loads(path.read_bytes())["probes"]) if path.exists() else 0)
+            return super().run_into(scenario, folder)
+
+    found, _ = find(tmp_path, Looking(5000.0))
+    assert seen == list(range(len(found.probes)))
+
+
+def test_without_an_objective_the_scenario_s_thresholds_are_those(tmp_path):
+    plan = search_plan(slos=())
+    assert [objective.expr for objective in plan.objectives] == list(load_scenario("autocomplete").thresholds)
+    assert plan.probe(123.0).thresholds == load_scenario("autocomplete").thresholds
+    assert (plan.probe(123.0).rate, plan.probe(123.0).duration_s) == (123.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "options", "error", "text"),
+    [
+        (("rate=0", "outstanding=10"), {}, ScenarioError, "needs an open loop"),
+        ((), {"to_rate": 10}, UsageError, "--to: 10 is below the lowest rate, 2500"),
+        ((), {"from_rate": 0}, UsageError, "--from: expected a rate above 0"),
+        ((), {"slos": ("latency_us.p98 < 1",)}, ThresholdError, 'no value "latency_us.p98"'),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(overrides, options, error, text):
+    with pytest.raises(error, match=re.escape(text)):
+        search_plan(*overrides, **options)
+
+
+def test_the_report_has_curve_objective_and_reasons(tmp_path):
+    found, _ = find(tmp_path, Queue(20_000.0))
+    page, text = render_capacity(found), to_markdown(found)
+    assert page.count("<svg") == 2
+    assert "objective: p99 below 100 ms" in page
+    assert 'href="probe-01-2500/report.html"' in page
+    assert not re.search(r'(src|href)="https?:', page)
+    for wording in (page, text):
+        assert "latency_us.p99 &lt; 100000" in wording or "latency_us.p99 < 100000" in wording
+        assert f"{found.capacity:,.0f}" in wording
+    assert text.count("\n| ") >= len(found.probes)
+
+
+def test_a_search_of_which_nothing_was_measured_still_has_a_report(tmp_path):
+    class Gone(Queue):
+        def run_into(self, scenario, folder):
+            result = super().run_into(scenario, folder)
+            return structs.replace(result, error="refused", latency_us=None)
+
+    found, _ = find(tmp_path, Gone(1.0))
+    assert "<svg" not in render_capacity(found)
+    assert "refused" in to_markdown(found)
+
+
+def command(folder, *arguments):
+    return [
+        *PYTHON, "subjectbus", "loadtest", "capacity", "autocomplete", "--out", str(folder), "--quiet",
+        "--set", "users=50", "--set", "providers=4", "--set", "warmup_s=0.2", *arguments,
+    ]  # fmt: skip
+
+
+def test_ctrl_c_keeps_what_was_found(tmp_path):
+    folder = tmp_path / "search"
+    arguments = command(folder, "--slo", "achieved.errors == 0", "--from", "200", "--probe-s", "1")
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
+    try:
+        second = wait_for(lambda: next(folder.glob("probe-02-*"), None), process)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 3, said
+    assert said.startswith("subjectbus: error: interrupted; 200/s held so far")
+    found = read_capacity(folder)
+    assert (found.ending, found.capacity) == ("interrupted", 200)
+    assert (second.parent / "probe-01-200" / "result.json").exists()
+    assert "did not come to its end" in (folder / "report.html").read_text()
+
+
+def wait_for(condition, process):
+    while (found := condition()) is None:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.02)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--slo", "p99 < 5"), 'threshold "p99 < 5": no value "p99"'),
+        (("--precision", "0"), "--precision"),
+        (("--set", "rate=0", "--set", "outstanding=5"), "needs an open loop"),
+        (("--hosts-of", "x"), "No such option"),
+    ],
+)
+def test_unusable_arguments_are_one_line_and_status_2(tmp_path, arguments, said):
+    folder = tmp_path / "search"
+    ended = subprocess.run(command(folder, *arguments), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1
+    assert said in ended.stderr
+    assert not folder.exists()
+
+
+def test_a_folder_that_holds_a_search_is_not_used_again(tmp_path):
+    find(tmp_path, Queue(3000.0))
+    before = Path(tmp_path / "capacity.json").read_bytes()
+    ended = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "holds a search for the capacity already" in ended.stderr
+    assert Path(tmp_path / "capacity.json").read_bytes() == before
