@@ -145,10 +145,12 @@ def _worse(rows: Sequence[Row], baseline: Side, side: Side, number: int, toleran
 def _broken(baseline: Side, side: Side) -> Iterator[str]:
     """What did not hold in a side, but for thresholds that the baseline did not hold either."""
     summary = side.summary
+    # Both name the run that they are about, which is the side itself where there is one.
+    where = f"{side.name}/" if len(side.results) > 1 else ""
     if summary.error is not None and baseline.summary.error is None:
-        yield f"{side.name} failed: {summary.error}"
+        yield f"failed: {where}{summary.error}"
     if not baseline.summary.complaints:
-        yield from (f"{side.name}: {text}" for text in summary.complaints)
+        yield from (f"{where}{text}" for text in summary.complaints)
     held = {outcome.expr for outcome in baseline.summary.thresholds if outcome.holds}
     for outcome in summary.thresholds:
         if outcome.expr in held and not outcome.holds:

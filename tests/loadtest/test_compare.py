@@ -1,0 +1,303 @@
+"""Runs side by side: what is a regression, what is not, and what is said about it."""
+
+import csv
+import io
+import re
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from loadtest.experiments.compare import compare_runs, judge_change, read_sides
+from loadtest.experiments.repeat import summarise_runs
+from loadtest.report.compare import render_comparison, to_csv, to_markdown, to_text
+from loadtest.result.figures import Figure, measure
+from loadtest.result.repeated import FigureSpread
+from loadtest.result.schema import ThresholdOutcome, write_result
+from subjectbus.cli import main
+from tests.loadtest import samples
+
+BASE = samples.result(500)
+
+
+def changed(**parts):
+    """The base run with fields of its parts replaced: `latency_us={"p99": 5.0}`."""
+    return structs.replace(
+        BASE,
+        **{
+            name: structs.replace(getattr(BASE, name), **fields) if isinstance(fields, dict) else fields
+            for name, fields in parts.items()
+        },
+    )
+
+
+@pytest.fixture
+def folder_of(tmp_path):
+    def write(name, result):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        write_result(result, folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def repeated_of(tmp_path, folder_of):
+    """The folder of a repeated run, made of results."""
+    def write(name, *results):
+        runs = {f"run-{number}": result for number, result in enumerate(results, 1)}
+        for run, result in runs.items():
+            folder_of(f"{name}/{run}", result)
+        (tmp_path / name / "repeated.json").write_bytes(msgspec.json.encode(summarise_runs(runs)))
+        return tmp_path / name
+
+    return write
+
+
+def compared(*folders, tolerance=0.05, judged=()):
+    return compare_runs(read_sides(folders), tolerance, judged)
+
+
+def cell(comparison, name, side=1):
+    return next(row.cells[side] for row in comparison.rows if row.figure.name == name)
+
+
+def test_a_run_is_no_regression_of_itself(folder_of):
+    folder = folder_of("a", BASE)
+    comparison = compared(folder, folder)
+    assert comparison.regressions == []
+    assert comparison.differences == []
+    assert {row.cells[1].verdict for row in comparison.rows} <= {"same", "not judged"}
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "better"),
+    [
+        ("achieved", "rate", "higher"),
+        ("latency_us", "p50", "lower"),
+        ("latency_us", "p99", "lower"),
+        ("latency_us", "mean", "lower"),
+        ("server", "cpu_us_per_request", "lower"),
+        ("server", "rss_bytes_per_connection", "lower"),
+        ("achieved", "timed_out", "lower"),
+        ("achieved", "errors", "lower"),
+        ("achieved", "disconnected", "lower"),
+    ],
+)
+def test_the_direction_of_each_figure(folder_of, part, field, better):
+    low = folder_of("low", changed(**{part: {field: 100}}))
+    high = folder_of("high", changed(**{part: {field: 120}}))
+    up, down = compared(low, high), compared(high, low)
+    good, bad = (up, down) if better == "higher" else (down, up)
+    assert good.regressions == []
+    assert cell(good, f"{part}.{field}").verdict == "better"
+    assert cell(bad, f"{part}.{field}").verdict == "worse"
+    assert len(bad.regressions) == 1
+    assert cell(up, f"{part}.{field}").change == pytest.approx(0.2)
+
+
+def test_a_regression_names_the_figure_and_both_values(folder_of):
+    before = folder_of("before", changed(latency_us={"p99": 10_000.0}))
+    after = folder_of("after", changed(latency_us={"p99": 12_000.0}))
+    assert compared(before, after).regressions == [
+        "latency p99, ms: 10 in before, 12 in after: +20.0 %, 5 % are tolerated"
+    ]
+    assert compared(before, after, tolerance=0.25).regressions == []
+
+
+def test_the_first_loss_is_a_regression_however_much_is_tolerated(folder_of):
+    before, after = folder_of("before", BASE), folder_of("after", changed(achieved={"timed_out": 1}))
+    (text,) = compared(before, after, tolerance=10.0).regressions
+    assert text.startswith("timed out, per million: 0 in before, ")
+    assert "from none" in text
+
+
+def test_losses_count_by_what_was_sent(folder_of):
+    short = folder_of("short", changed(achieved={"sent": 1000, "errors": 10}))
+    long = folder_of("long", changed(achieved={"sent": 10_000, "errors": 100}))
+    assert compared(short, long).regressions == []
+
+
+def test_a_maximum_is_judged_only_when_asked_for(folder_of):
+    before, after = folder_of("before", BASE), folder_of("after", changed(latency_us={"max": 1e9}))
+    assert compared(before, after).regressions == []
+    (text,) = compared(before, after, judged=["latency_us.max"]).regressions
+    assert text.startswith("latency maximum, ms")
+
+
+FIGURE = Figure(name="latency_us.p99", label="latency p99", unit="us", better="lower", judged=True)
+
+
+def spread(*values):
+    middle = sorted(values)[len(values) // 2]
+    return FigureSpread(figure=FIGURE, values=list(values), median=middle, min=min(values), max=max(values))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        (spread(100, 101, 102), spread(120, 121, 122), "worse"),
+        (spread(100, 101, 102), spread(80, 81, 82), "better"),
+        (spread(100, 101, 102), spread(103, 104, 105), "same"),
+        (spread(90, 101, 125), spread(120, 121, 122), "within spread"),
+        (spread(100, 101, 102), spread(100, 121, 140), "within spread"),
+        (spread(90, 100, 110), spread(120, 121, 122), "worse"),
+        (spread(100), spread(120), "worse"),
+        (spread(0), spread(0), "same"),
+        (spread(0), spread(1), "worse"),
+    ],
+)
+def test_a_difference_within_the_spread_is_no_regression(before, after, verdict):
+    assert judge_change(FIGURE, before, after, 0.05)[1] == verdict
+
+
+def test_repeated_runs_are_compared_by_their_medians(repeated_of):
+    def runs(*p99s):
+        return [changed(latency_us={"p99": p99}) for p99 in p99s]
+
+    steady, wild = runs(10_000.0, 10_100.0, 90_000.0), runs(20_000.0, 20_200.0, 20_400.0)
+    comparison = compared(repeated_of("steady", *runs(10_000.0, 10_100.0, 10_200.0)), repeated_of("slow", *wild))
+    assert [text.partition(":")[0] for text in comparison.regressions] == ["latency p99, ms"]
+    assert cell(comparison, "latency_us.p99").change == pytest.approx(1.0)
+    assert "20.20 (20 to 20.40)" in to_markdown(comparison)
+    noisy = compared(repeated_of("noisy", *steady), repeated_of("other", *wild))
+    assert noisy.regressions == []
+    assert cell(noisy, "latency_us.p99").verdict == "within spread"
+    assert "within the spread" in to_markdown(noisy)
+
+
+def test_what_no_longer_holds_is_a_regression(folder_of):
+    before = folder_of("before", BASE)
+    outcome = ThresholdOutcome(expr=BASE.thresholds[0].expr, value=200_000.0, holds=False)
+    (missed,) = compared(before, folder_of("missed", changed(thresholds=[outcome]))).regressions
+    assert missed == "missed: threshold latency_us.p99 < 100000 (is 200,000.0), which before holds"
+    unbalanced = changed(conservation={"holds": False, "checks": []})
+    (text,) = compared(before, folder_of("unbalanced", unbalanced)).regressions
+    assert text.startswith("unbalanced: conservation: ")
+
+
+def test_a_run_that_failed_is_a_regression_and_has_no_figures(folder_of):
+    before, after = folder_of("before", BASE), folder_of("after", structs.replace(BASE, error="host b is lost"))
+    comparison = compared(before, after)
+    assert comparison.regressions == ["failed: after: host b is lost"]
+    assert cell(comparison, "latency_us.p99").verdict == "absent"
+    render_comparison(comparison)
+
+
+def test_what_differs_besides_is_said(folder_of):
+    other = structs.replace(
+        BASE,
+        scenario={**BASE.scenario, "users": 7, "broker": {**BASE.scenario["broker"], "shards": 9}},
+        environment={**BASE.environment, "cpu_model": "another"},
+        target="nats://h:4222",
+    )
+    comparison = compared(folder_of("a", BASE), folder_of("b", other))
+    said = "\n".join(comparison.differences)
+    for text in (
+        "scenario users: 100 in a, 7 in b",
+        "scenario broker.shards:",
+        "environment cpu_model: a processor in a, another in b",
+        "target: none in a, nats://h:4222 in b",
+    ):
+        assert text in said
+    assert "scenario users: 100 in a, 7 in b" in render_comparison(comparison)
+    assert "scenario users: 100 in a, 7 in b" in to_markdown(comparison)
+
+
+def test_folders_of_the_same_name_are_told_apart(folder_of):
+    comparison = compared(folder_of("x/run", BASE), folder_of("y/run", BASE))
+    assert comparison.names == ["x/run", "y/run"]
+
+
+def test_every_form_has_every_judged_figure(folder_of):
+    comparison = compared(
+        folder_of("a", BASE), folder_of("b", changed(latency_us={"p99": 1e9})), folder_of("c", BASE)
+    )
+    rows = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    assert len(rows) == 3 * len(comparison.rows)
+    worse = [(row["figure"], row["run"]) for row in rows if row["verdict"] == "worse"]
+    assert worse == [("latency_us.p99", "b")]
+    p99 = next(row for row in rows if (row["figure"], row["run"]) == ("latency_us.p99", "b"))
+    assert float(p99["median"]) == 1e9
+    for text in (to_text(comparison), to_markdown(comparison), render_comparison(comparison)):
+        assert "latency p99, ms" in text
+        assert "1,000,000" in text
+        assert "WORSE" in text
+    page = render_comparison(comparison)
+    assert page.count("<svg") == 1
+    assert not re.search(r'(src|href)="https?:', page)
+
+
+def test_the_status_tells_and_regressions_go_to_standard_error(folder_of, tmp_path, capsys):
+    a, b = str(folder_of("a", BASE)), str(folder_of("b", changed(latency_us={"p99": 1e9})))
+    assert main(["loadtest", "compare", a, a]) == 0
+    assert "latency p99, ms" in capsys.readouterr().out
+    assert main(["loadtest", "compare", a, b, "--format", "csv"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.startswith("figure,unit,run,")
+    assert printed.err.startswith("regression: latency p99, ms: ")
+    page = tmp_path / "page.html"
+    assert main(["loadtest", "compare", a, b, "--tolerance", "1e12", "--format", "html", "--out", str(page)]) == 0
+    assert page.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        (b'{"schema": 1, "scen', "truncated"),
+        (b"plain text", "malformed"),
+        (b'{"schema": 2}', ""),
+        (b"[]", ""),
+    ],
+)
+def test_what_is_no_result_is_one_line_and_status_2(folder_of, tmp_path, capsys, content, said):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    if content is not None:
+        (broken / "result.json").write_bytes(content)
+    assert main(["loadtest", "compare", str(folder_of("a", BASE)), str(broken)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert str(broken) in printed.err
+    assert said in printed.err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("repeated.json", b'{"schema": 9}', "repeated.json: schema 9, this version reads 1"),
+        ("repeated.json", b'{"schema": 1', "repeated.json: Input data was truncated"),
+        ("capacity.json", b"{}", "a search for the capacity; its probes can be compared"),
+    ],
+)
+def test_other_folders_are_told_apart(folder_of, tmp_path, capsys, name, content, said):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / name).write_bytes(content)
+    assert main(["loadtest", "compare", str(folder_of("a", BASE)), str(other)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("a",), "two result folders or more are needed"),
+        (("a", "a", "--judge", "latency_us.p98"), '"latency_us.p98" in these runs (did you mean "latency_us.p99"?)'),
+        (("a", "a", "--judge", "requested.rate"), 'no figure "requested.rate"'),
+        (("a", "a", "--tolerance", "-1"), "--tolerance"),
+        (("a", "a", "--out", "nowhere/page.html"), "there is no folder"),
+    ],
+)
+def test_unusable_arguments_are_status_2(folder_of, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(folder_of("a", BASE).parent)
+    assert main(["loadtest", "compare", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_every_figure_of_a_run_is_in_its_result():
+    names = [figure.name for figure in measure(BASE)]
+    assert len(names) == len(set(names))
+    assert {"achieved.rate", "latency_us.p99", "achieved.errors"} <= set(names)
