@@ -3,7 +3,6 @@
 import signal
 import subprocess
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -96,7 +95,8 @@ def series(folder, results, interrupts=None):
 def test_a_series_is_written_and_read_back(tmp_path):
     summary = series(tmp_path, [run_of(10_000.0 + number) for number in range(4)])
     assert (summary.asked, summary.runs, summary.error) == (4, ["run-1", "run-2", "run-3", "run-4"], None)
-    assert msgspec.json.encode(read_repeated(tmp_path)) == msgspec.json.encode(summary)
+    read = read_repeated(tmp_path)
+    assert (read.runs, read.figures, read.thresholds) == (summary.runs, summary.figures, summary.thresholds)
 
 
 def test_a_series_ends_with_the_first_run_that_fails(tmp_path):
