@@ -1,6 +1,5 @@
 """`subjectbus loadtest capacity`: the highest rate that holds the objectives."""
 
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,7 +82,7 @@ def capacity(
             plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
         )
         target = options.target.url if options.target else None
-        search = replace(search, target=target, command=["subjectbus", *sys.argv[1:]])
+        search = replace(search, target=target, command=options.command)
         folder = out or artifacts.default_folder(f"capacity-{plan.name}")
         artifacts.create_folder(folder)
         if (folder / FILE).exists():

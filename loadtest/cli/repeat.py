@@ -1,6 +1,5 @@
 """`subjectbus loadtest run --repeat N`: the same run several times."""
 
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -35,9 +34,7 @@ def run_repeatedly(times: int, plan: Plan, folder: Path, options: Options, *, qu
             return run_into(scenario, into, options, Console(scenario, quiet=quiet), interrupts)
 
         try:
-            summary = repeat(
-                times, plan, folder, run_once, interrupts, tell, command=["subjectbus", *sys.argv[1:]]
-            )
+            summary = repeat(times, plan, folder, run_once, interrupts, tell, command=options.command)
         except (UsageError, KeyboardInterrupt):
             artifacts.discard_empty(folder)
             raise

@@ -131,6 +131,7 @@ class _Loop:
         name = f"probe-{number:02}-{rate:.12g}"
         self._tell(f"probe {number}: {describe_step(rate, purpose, self._search)}")
         result = self._run_into(self._plan.probe(rate), self._folder / name)
+        self._environment = result.environment
         probe = judge_probe(
             result,
             self._plan.objectives,

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.report.comparison import describe_difference, describe_trend
+from msgspec import structs
+
+from loadtest.report.verdicts import failures
 from loadtest.result.capacity import Probe, Purpose
 from loadtest.result.schema import Result, ThresholdOutcome
 from loadtest.result.thresholds import Threshold
@@ -79,21 +81,12 @@ def _reasons(result: Result, outcomes: Sequence[ThresholdOutcome], share: float)
     yield from complaints(result)
 
 
-def complaints(result: Result) -> Iterator[str]:
+def complaints(result: Result) -> list[str]:
     """What does not hold, thresholds aside: conservation, agreement, the trends of a soak."""
-    account, soak = result.conservation, result.soak
-    for check in account.checks:
-        if not check.holds:
-            yield f"conservation: {check.name}: {check.detail}"
-    if not account.holds and all(check.holds for check in account.checks):
-        yield "conservation: there is nothing to check it by"
-    for row in result.agreement:
-        if not row.holds:
-            yield f"agreement: {describe_difference(row)}"
-    if soak is not None:
-        yield from (f"trend: {describe_trend(trend)}" for trend in soak.trends if not trend.holds)
-        if soak.note:
-            yield f"soak: {soak.note}"
+    texts = failures(structs.replace(result, thresholds=[]))
+    if not result.conservation.holds and all(check.holds for check in result.conservation.checks):
+        texts.append("conservation: there is nothing to check it by")
+    return texts
 
 
 def _explain_share(result: Result, share: float) -> str:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from loadtest.result.capacity import Purpose
 
 _GROWTH = 2.0
-_EDGE = 4.0
-"""A failure within this many times the precision of a rate that holds is confirmed before it counts."""
 _LOOKS = 2
 
 
@@ -16,8 +14,9 @@ _LOOKS = 2
 class Search:
     """Brings a rate that holds and one that fails together.
 
-    It takes for granted that a server which holds a rate holds all lower ones. A failure far from the highest
-    rate that holds only says where to look; one close to it decides the outcome, so it must fail twice.
+    It takes for granted that a server which holds a rate holds all lower ones. Most failures only say where
+    to look next; the one that would end the search decides the outcome, and so has to happen twice. If it was
+    chance, the search goes on above it.
     """
 
     lowest: float
@@ -44,10 +43,9 @@ class Search:
         if failed is None:
             return None if held == self.highest else (self._grown(held), "growth")
         middle = self._between(held, failed)
-        is_close = failed <= held * (1 + _EDGE * self.precision) or middle is None
-        if is_close and not self._is_confirmed(failed):
-            return failed, "confirmation"
-        return None if middle is None else (middle, "bisection")
+        if middle is not None:
+            return middle, "bisection"
+        return None if self._is_confirmed(failed) else (failed, "confirmation")
 
     def note(self, rate: float, *, holds: bool) -> None:
         """The outcome of a probe; one that holds overrules a failure of the same rate."""

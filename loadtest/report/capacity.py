@@ -1,6 +1,5 @@
 """A search for the capacity, rendered: report.html, report.md and the terminal's table."""
 
-import shlex
 from pathlib import Path
 
 from rich import box
@@ -9,7 +8,7 @@ from rich.table import Table as Grid
 
 from loadtest.report.canvas import Table, figure_text
 from loadtest.report.capacity_charts import draw_achieved, draw_latency
-from loadtest.report.pages import markdown_list, markdown_table, render_page, write_pages
+from loadtest.report.pages import command_text, markdown_list, markdown_table, render_page, write_pages
 from loadtest.result.capacity import Capacity, Probe
 
 _US_PER_MS = 1e3
@@ -123,5 +122,5 @@ def _conditions(capacity: Capacity) -> list[tuple[str, str]]:
         ("load machine" if capacity.target else "machine", machine),
         ("kernel", str(environment.get("kernel", "-"))),
         ("started", capacity.started),
-        ("command", shlex.join(capacity.command) or "-"),
+        ("command", command_text(capacity.command) or "-"),
     ]

@@ -1,5 +1,6 @@
 """The pages of experiments, which are about several runs: written beside them, as HTML and as Markdown."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,11 @@ def write_text(path: Path, text: str) -> None:
         replace_file(path, text.encode())
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}") from error
+
+
+def command_text(arguments: Sequence[str]) -> str:
+    """The command with these arguments, quoted for a shell; empty where they are not known."""
+    return shlex.join(["subjectbus", *arguments]) if arguments else ""
 
 
 def markdown_table(table: Table, *, numbers: bool = True) -> list[str]:

@@ -1,6 +1,5 @@
 """The summary of repeated runs, rendered: report.html, report.md and the terminal's table."""
 
-import shlex
 from pathlib import Path
 
 from rich import box
@@ -9,7 +8,7 @@ from rich.table import Table as Grid
 
 from loadtest.report.canvas import Table
 from loadtest.report.losses import LOSSES_NOTE, is_without_loss
-from loadtest.report.pages import markdown_list, markdown_table, render_page, write_pages
+from loadtest.report.pages import command_text, markdown_list, markdown_table, render_page, write_pages
 from loadtest.result.repeated import FigureSpread, Repeated, RepeatedThreshold
 
 EXPLANATION = (
@@ -32,7 +31,7 @@ def render_repeated(repeated: Repeated) -> str:
         table=tabulate(repeated, each=True),
         thresholds=[(outcome, describe_threshold(outcome)) for outcome in repeated.thresholds],
         explanation=EXPLANATION,
-        command=shlex.join(repeated.command),
+        command=command_text(repeated.command),
     )
 
 

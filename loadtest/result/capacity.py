@@ -13,7 +13,7 @@ FILE = "capacity.json"
 
 Purpose = Literal["growth", "bisection", "confirmation"]
 """Why a rate was tried: twice the last one that held, between one that held and one that did not, or once
-more because it failed close to one that held."""
+more because its failure would end the search."""
 Verdict = Literal["holds", "fails", "unfinished"]
 Ending = Literal["found", "at_most", "none", "running", "interrupted", "failed"]
 

@@ -44,9 +44,18 @@ def queue_result(scenario, limit: float, *, idle_us: float = IDLE_US) -> Result:
             max_send_lag_us=900.0,
         ),
         latency_us=Latency(
-            count=sent, mean=at(0.5), stddev=0.0, min=begin_us, p50=at(0.5), p90=at(0.9), p95=at(0.95),
-            p99=at(0.99), p99_9=at(0.999), p99_99=at(0.9999), max=end_us,
-        ),  # fmt: skip
+            count=sent,
+            mean=at(0.5),
+            stddev=0.0,
+            min=begin_us,
+            p50=at(0.5),
+            p90=at(0.9),
+            p95=at(0.95),
+            p99=at(0.99),
+            p99_9=at(0.999),
+            p99_99=at(0.9999),
+            max=end_us,
+        ),
         thresholds=[],
     )
 

@@ -17,7 +17,7 @@ from loadtest.processes.child import PYTHON
 from loadtest.processes.interrupts import Interrupts
 from loadtest.report.capacity import render_capacity, to_markdown
 from loadtest.result.capacity import read_capacity
-from loadtest.result.schema import BroadcastFigures, Check
+from loadtest.result.schema import BroadcastFigures, Check, read_result
 from loadtest.result.thresholds import parse_thresholds
 from subjectbus import UsageError
 from subjectbus.cli import main
@@ -29,9 +29,7 @@ SLO = ("latency_us.p99 < 100000",)
 
 def search_plan(*overrides, slos=SLO, from_rate=None, to_rate=None, precision=0.02, probe_s=10.0):
     plan = load_scenario("autocomplete", ["warmup_s=1", *overrides])
-    return plan_search(
-        plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
-    )
+    return plan_search(plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s)
 
 
 def find(folder, server, interrupts=None, **options):
@@ -58,7 +56,9 @@ def test_a_queue_of_known_rate_is_found(tmp_path, limit):
     failing = [probe for probe in found.probes if probe.verdict == "fails"]
     assert failing
     assert all(probe.reasons for probe in failing)
-    assert all(f"probe {probe.number}: " in text for probe, text in zip(found.probes, said[1::2], strict=True))
+    assert all(
+        f"probe {probe.number}: " in text for probe, text in zip(found.probes, said[1::2], strict=True)
+    )
 
 
 def test_a_backlog_fails_without_any_objective_about_latency(tmp_path):
@@ -90,7 +90,9 @@ def test_a_server_that_is_slow_but_keeps_up_is_told_to_be_probed_for_longer():
     assert probe.verdict == "fails"
     assert "the quickest reply took 300 ms: longer probes" in probe.reasons[0]
     longer = samples_scenario(duration_s=60.0)
-    assert judge(queue_result(longer, 2000.0, idle_us=300_000.0), ("achieved.errors == 0",)).verdict == "holds"
+    assert (
+        judge(queue_result(longer, 2000.0, idle_us=300_000.0), ("achieved.errors == 0",)).verdict == "holds"
+    )
 
 
 def test_random_arrivals_are_measured_by_what_was_planned_in_fact():
@@ -103,9 +105,17 @@ def test_a_broadcast_is_measured_in_deliveries():
     plan = load_scenario("broadcast", ["rate=10", "outstanding=0", "users=500"])
     result = queue_result(samples_scenario(rate=10.0), 2000.0)
     figures = BroadcastFigures(
-        subjects=1, published=100, deliveries=50_000, missing=0, incomplete=0, published_per_s=10.0,
-        deliveries_per_s=5000.0, deliveries_per_s_per_core=None, deliveries_per_broker_cpu_s=None, spread_us=None,
-    )  # fmt: skip
+        subjects=1,
+        published=100,
+        deliveries=50_000,
+        missing=0,
+        incomplete=0,
+        published_per_s=10.0,
+        deliveries_per_s=5000.0,
+        deliveries_per_s_per_core=None,
+        deliveries_per_broker_cpu_s=None,
+        spread_us=None,
+    )
     result = structs.replace(
         result,
         scenario={**result.scenario, "users": plan.users},
@@ -128,7 +138,7 @@ def test_a_broadcast_is_measured_in_deliveries():
                     checks=[Check(name="messages", detail="3 = 4", holds=False)],
                 )
             },
-            "conservation: messages: 3 = 4",
+            "conservation, messages: 3 = 4",
         ),
         (
             lambda result: {"latency_us": structs.replace(result.latency_us, p99=250_000.0)},
@@ -261,6 +271,29 @@ def command(folder, *arguments):
         *PYTHON, "subjectbus", "loadtest", "capacity", "autocomplete", "--out", str(folder), "--quiet",
         "--set", "users=50", "--set", "providers=4", "--set", "warmup_s=0.2", *arguments,
     ]  # fmt: skip
+
+
+@pytest.mark.timeout(180)
+def test_providers_that_serve_a_known_rate(tmp_path):
+    """The whole way: a D/1 queue in the providers, found by real runs."""
+    served = 1300
+    folder = tmp_path / "search"
+    arguments = command(
+        folder, "--set", f"provider_rate={served}", "--slo", "achieved.errors == 0", "--from", "900",
+        "--probe-s", "1", "--precision", "0.05",
+    )  # fmt: skip
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=170, check=False)
+    assert ended.returncode == 0, ended.stderr
+    found = read_capacity(folder)
+    assert found.ending == "found"
+    assert found.capacity == pytest.approx(served, rel=0.05)
+    assert found.capacity_achieved == pytest.approx(served, rel=0.05)
+    assert found.fails_at > served * 0.99
+    failing = [probe for probe in found.probes if probe.verdict == "fails"]
+    assert all("of what was planned; at least 99 % are needed" in probe.reasons[0] for probe in failing)
+    for probe in found.probes:
+        assert read_result(folder / probe.folder).requested.rate == probe.rate
+    assert (folder / "report.md").read_text().startswith("# Capacity of autocomplete")
 
 
 def test_ctrl_c_keeps_what_was_found(tmp_path):

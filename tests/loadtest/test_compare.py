@@ -45,6 +45,7 @@ def folder_of(tmp_path):
 @pytest.fixture
 def repeated_of(tmp_path, folder_of):
     """The folder of a repeated run, made of results."""
+
     def write(name, *results):
         runs = {f"run-{number}": result for number, result in enumerate(results, 1)}
         for run, result in runs.items():
@@ -157,7 +158,9 @@ def test_repeated_runs_are_compared_by_their_medians(repeated_of):
         return [changed(latency_us={"p99": p99}) for p99 in p99s]
 
     steady, wild = runs(10_000.0, 10_100.0, 90_000.0), runs(20_000.0, 20_200.0, 20_400.0)
-    comparison = compared(repeated_of("steady", *runs(10_000.0, 10_100.0, 10_200.0)), repeated_of("slow", *wild))
+    comparison = compared(
+        repeated_of("steady", *runs(10_000.0, 10_100.0, 10_200.0)), repeated_of("slow", *wild)
+    )
     assert [text.partition(":")[0] for text in comparison.regressions] == ["latency p99, ms"]
     assert cell(comparison, "latency_us.p99").change == pytest.approx(1.0)
     assert "20.20 (20 to 20.40)" in to_markdown(comparison)
@@ -178,7 +181,10 @@ def test_what_no_longer_holds_is_a_regression(folder_of):
 
 
 def test_a_run_that_failed_is_a_regression_and_has_no_figures(folder_of):
-    before, after = folder_of("before", BASE), folder_of("after", structs.replace(BASE, error="host b is lost"))
+    before, after = (
+        folder_of("before", BASE),
+        folder_of("after", structs.replace(BASE, error="host b is lost")),
+    )
     comparison = compared(before, after)
     assert comparison.regressions == ["failed: after: host b is lost"]
     assert cell(comparison, "latency_us.p99").verdict == "absent"
@@ -238,7 +244,10 @@ def test_the_status_tells_and_regressions_go_to_standard_error(folder_of, tmp_pa
     assert printed.out.startswith("figure,unit,run,")
     assert printed.err.startswith("regression: latency p99, ms: ")
     page = tmp_path / "page.html"
-    assert main(["loadtest", "compare", a, b, "--tolerance", "1e12", "--format", "html", "--out", str(page)]) == 0
+    assert (
+        main(["loadtest", "compare", a, b, "--tolerance", "1e12", "--format", "html", "--out", str(page)])
+        == 0
+    )
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -269,7 +278,7 @@ def test_what_is_no_result_is_one_line_and_status_2(folder_of, tmp_path, capsys,
     ("name", "content", "said"),
     [
         ("repeated.json", b'{"schema": 9}', "repeated.json: schema 9, this version reads 1"),
-        ("repeated.json", b'{"schema": 1', "repeated.json: Input data was truncated"),
+        ("repeated.json", b'{"schema": 1', "repeated.json: truncated, or no JSON"),
         ("capacity.json", b"{}", "a search for the capacity; its probes can be compared"),
     ],
 )
@@ -285,7 +294,10 @@ def test_other_folders_are_told_apart(folder_of, tmp_path, capsys, name, content
     ("arguments", "said"),
     [
         (("a",), "two result folders or more are needed"),
-        (("a", "a", "--judge", "latency_us.p98"), '"latency_us.p98" in these runs (did you mean "latency_us.p99"?)'),
+        (
+            ("a", "a", "--judge", "latency_us.p98"),
+            '"latency_us.p98" in these runs (did you mean "latency_us.p99"?)',
+        ),
         (("a", "a", "--judge", "requested.rate"), 'no figure "requested.rate"'),
         (("a", "a", "--tolerance", "-1"), "--tolerance"),
         (("a", "a", "--out", "nowhere/page.html"), "there is no folder"),

@@ -88,7 +88,12 @@ def test_a_failed_run_has_no_part_in_the_figures():
 def series(folder, results, interrupts=None):
     made = iter(results)
     return repeat(
-        4, load_scenario("autocomplete"), folder, lambda plan, into: next(made), interrupts or Interrupts(), str
+        4,
+        load_scenario("autocomplete"),
+        folder,
+        lambda plan, into: next(made),
+        interrupts or Interrupts(),
+        str,
     )
 
 
@@ -142,7 +147,7 @@ def test_two_runs_of_the_command(tmp_path):
     summary = read_repeated(folder)
     rates = [read_result(folder / run).achieved.rate for run in ("run-1", "run-2")]
     assert spread_of(summary, "achieved.rate").values == rates
-    assert summary.command[:3] == ["subjectbus", "loadtest", "run"]
+    assert summary.command[:2] == ["loadtest", "run"]
     assert 'href="run-2/report.html"' in (folder / "report.html").read_text()
     assert (folder / "report.md").read_text().startswith("# autocomplete, 2 runs")
 
