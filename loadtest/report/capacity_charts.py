@@ -143,6 +143,7 @@ def _is_wide(rates: Sequence[float]) -> bool:
 
 def _caption(capacity: Capacity) -> str:
     return (
-        f"A point is one run of {capacity.probe_s:g} s, crossed out where it fails; lines go through the last "
-        "run at each rate. Latency runs from the planned send time: beyond the capacity it grows with the run."
+        f"A point is one run of {capacity.probe_s:g} s, crossed out where it fails; lines go through the "
+        "last run at each rate. Latency runs from the planned send time: beyond the capacity it grows with "
+        "the length of the run."
     )
