@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from loadtest.report import artifacts
+from loadtest.report.experiments import find_experiment
 from loadtest.report.markdown import to_markdown
 from loadtest.report.spreadsheet import to_csv
 from loadtest.result.schema import read_result
@@ -24,11 +25,19 @@ def report(folder: Path, form: Literal["html", "markdown", "csv"]) -> None:
     """Make the reports of the result folder DIR anew, or tell its figures as text to paste elsewhere.
 
     Anew means everything that follows from result.json: report.html, report.md, latency.hgrm and
-    timeline.parquet. Exit status: 0, 2 DIR is no result folder of this version, 3 it cannot be written.
+    timeline.parquet. DIR may also be the folder of a search for the capacity, or of repeated runs. Exit
+    status: 0, 2 DIR is no result folder of this version, 3 it cannot be written.
     """
+    experiment = find_experiment(folder)
     if form == "html":
-        artifacts.render_again(folder)
+        if experiment is not None:
+            experiment.render_again()
+        else:
+            artifacts.render_again(folder)
         click.echo(folder / "report.html")
+        return
+    if experiment is not None:
+        click.echo(experiment.to_text(form), nl=False)
         return
     result = read_result(folder)
     render = to_markdown if form == "markdown" else to_csv

@@ -10,6 +10,7 @@ from loadtest.errors import ScenarioError
 from loadtest.experiments.repeat import summarise_runs
 from loadtest.report.compare import Cell, Comparison, Row, Verdict
 from loadtest.report.compare_charts import Curve
+from loadtest.report.verdicts import describe_value
 from loadtest.result import capacity, repeated
 from loadtest.result.figures import Figure
 from loadtest.result.histogram import Histogram
@@ -154,7 +155,7 @@ def _broken(baseline: Side, side: Side) -> Iterator[str]:
     held = {outcome.expr for outcome in baseline.summary.thresholds if outcome.holds}
     for outcome in summary.thresholds:
         if outcome.expr in held and not outcome.holds:
-            value = "no value" if outcome.value is None else f"{outcome.value:,}"
+            value = describe_value(outcome)
             yield f"{side.name}: threshold {outcome.expr} (is {value}), which {baseline.name} holds"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from loadtest.report.verdicts import failures
+from loadtest.report.verdicts import describe_value, failures
 from loadtest.result.capacity import Probe, Purpose
 from loadtest.result.schema import Result, ThresholdOutcome
 from loadtest.result.thresholds import Threshold
@@ -74,8 +74,8 @@ def _reasons(result: Result, outcomes: Sequence[ThresholdOutcome], share: float)
         yield f"the run failed: {result.error}"
     for outcome in outcomes:
         if not outcome.holds:
-            value = "has no value" if outcome.value is None else f"is {_figure(outcome.value)}"
-            yield f"{outcome.expr}: {value}"
+            value = describe_value(outcome)
+            yield f"{outcome.expr}: {'has' if outcome.value is None else 'is'} {value}"
     if share < LEAST_SHARE:
         yield _explain_share(result, share)
     yield from complaints(result)
@@ -110,9 +110,3 @@ def _note_lateness(result: Result) -> str | None:
         return None
     by = "" if used is None else f", which used {used:.0f} % of its machine"
     return f"requests left up to {late_us / 1000:,.0f} ms late: the limit may be the load's{by}"
-
-
-def _figure(value: float | bool) -> str:  # noqa: FBT001 - a threshold's value
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"  # noqa: PLR2004

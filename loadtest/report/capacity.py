@@ -8,7 +8,14 @@ from rich.table import Table as Grid
 
 from loadtest.report.canvas import Table, figure_text
 from loadtest.report.capacity_charts import draw_achieved, draw_latency
-from loadtest.report.pages import command_text, markdown_list, markdown_table, render_page, write_pages
+from loadtest.report.pages import (
+    command_text,
+    csv_text,
+    markdown_list,
+    markdown_table,
+    render_page,
+    write_pages,
+)
 from loadtest.result.capacity import Capacity, Probe
 
 _US_PER_MS = 1e3
@@ -16,6 +23,11 @@ _COLUMNS = (
     "probe", "requested/s", "achieved/s", "of what was planned", "p50, ms", "p99, ms", "p99.9, ms",
     "broker CPU, %", "load CPU, %", "verdict",
 )  # fmt: skip
+_COUNTED = (
+    "rate", "requested_rate", "achieved_rate", "achieved_share", "sent", "received", "timed_out", "errors",
+    "max_send_lag_us", "server_cpu_percent", "load_cpu_percent",
+)  # fmt: skip
+_LATENCIES = ("mean", "p50", "p90", "p95", "p99", "p99_9", "p99_99", "max")
 _SHORT = ("probe", "requested/s", "achieved/s", "p50, ms", "p99, ms", "verdict")
 """Of these, what a terminal has room for."""
 
@@ -48,6 +60,25 @@ def to_markdown(capacity: Capacity) -> str:
         lines += ["## Why probes failed", "", *markdown_list(failures)]
     lines += ["## Conditions", "", *markdown_list(f"{name}: {text}" for name, text in _conditions(capacity))]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def to_csv(capacity: Capacity) -> str:
+    """A line for each probe: bare numbers, latencies in microseconds."""
+    columns = [
+        "probe",
+        "folder",
+        "purpose",
+        "verdict",
+        *_COUNTED,
+        *(f"latency_{name}_us" for name in _LATENCIES),
+    ]
+    rows = [
+        [probe.number, probe.folder, probe.purpose, probe.verdict]
+        + [getattr(probe, name) for name in _COUNTED]
+        + [getattr(probe.latency_us, name, None) for name in _LATENCIES]
+        for probe in capacity.probes
+    ]
+    return csv_text(columns, rows)
 
 
 def show_capacity(capacity: Capacity, folder: Path, terminal: Terminal) -> None:

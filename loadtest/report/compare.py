@@ -1,6 +1,5 @@
 """Runs side by side, rendered: as a page, as Markdown, as CSV and on the terminal."""
 
-import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from rich.table import Table as Grid
 from loadtest.report.canvas import Chart, Table
 from loadtest.report.compare_charts import Curve, draw_percentiles
 from loadtest.report.losses import LOSSES_NOTE, is_without_loss
-from loadtest.report.pages import markdown_list, markdown_table, render_page
+from loadtest.report.pages import csv_text, markdown_list, markdown_table, render_page
 from loadtest.result.figures import Figure
 from loadtest.result.repeated import FigureSpread
 
@@ -102,16 +101,14 @@ def to_markdown(comparison: Comparison) -> str:
 
 def to_csv(comparison: Comparison) -> str:
     """A line for each figure and side: bare numbers in the figure's unit."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["figure", "unit", "run", "runs", "median", "min", "max", "change", "verdict"])
+    rows: list[list[object]] = []
     for row in comparison.rows:
         for name, runs, cell in zip(comparison.names, comparison.runs, row.cells, strict=True):
             spread = cell.spread
-            values = [spread.median, spread.min, spread.max] if spread else ["", "", ""]
-            change = "" if cell.change is None else cell.change
-            writer.writerow([row.figure.name, row.figure.unit, name, runs, *values, change, cell.verdict])
-    return text.getvalue()
+            values = [spread.median, spread.min, spread.max] if spread else [None, None, None]
+            rows.append([row.figure.name, row.figure.unit, name, runs, *values, cell.change, cell.verdict])
+    columns = ["figure", "unit", "run", "runs", "median", "min", "max", "change", "verdict"]
+    return csv_text(columns, rows)
 
 
 def show_comparison(comparison: Comparison, terminal: Terminal) -> None:

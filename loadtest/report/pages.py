@@ -1,5 +1,7 @@
 """The pages of experiments, which are about several runs: written beside them, as HTML and as Markdown."""
 
+import csv
+import io
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -55,6 +57,15 @@ def markdown_list(texts: Iterable[str]) -> list[str]:
     """A line for each text, and an empty one behind them."""
     lines = [f"- {text}" for text in texts]
     return [*lines, ""] if lines else []
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A header and a line for each row; None is empty."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

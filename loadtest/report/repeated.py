@@ -8,7 +8,15 @@ from rich.table import Table as Grid
 
 from loadtest.report.canvas import Table
 from loadtest.report.losses import LOSSES_NOTE, is_without_loss
-from loadtest.report.pages import command_text, markdown_list, markdown_table, render_page, write_pages
+from loadtest.report.pages import (
+    command_text,
+    csv_text,
+    markdown_list,
+    markdown_table,
+    render_page,
+    write_pages,
+)
+from loadtest.report.verdicts import describe_value
 from loadtest.result.repeated import FigureSpread, Repeated, RepeatedThreshold
 
 EXPLANATION = (
@@ -46,6 +54,16 @@ def to_markdown(repeated: Repeated) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def to_csv(repeated: Repeated) -> str:
+    """A line for each figure: bare numbers in its unit."""
+    columns = ["figure", "unit", "median", "min", "max", *repeated.runs]
+    rows = [
+        [spread.figure.name, spread.figure.unit, spread.median, spread.min, spread.max, *spread.values]
+        for spread in repeated.figures
+    ]
+    return csv_text(columns, rows)
+
+
 def show_repeated(repeated: Repeated, folder: Path, terminal: Terminal) -> None:
     """The figures as a table, the verdicts, and where everything is."""
     plain = not terminal.is_terminal
@@ -66,7 +84,7 @@ def show_repeated(repeated: Repeated, folder: Path, terminal: Terminal) -> None:
 
 def describe_threshold(outcome: RepeatedThreshold) -> str:
     """The objective, what it was judged by, and in how many runs it held."""
-    value = "no value" if outcome.value is None else f"{outcome.value:,}"
+    value = describe_value(outcome)
     what = f"median {value}" if outcome.rule == "median" else f"in every run, {value}"
     return f"{outcome.expr} ({what}; holds in {sum(outcome.held)} of {len(outcome.held)} runs)"
 

@@ -1,6 +1,7 @@
 """What made a run fail, a line for each."""
 
 from loadtest.report.comparison import describe_difference, describe_trend
+from loadtest.result.repeated import RepeatedThreshold
 from loadtest.result.schema import Result, ThresholdOutcome
 
 
@@ -21,7 +22,7 @@ def failures(result: Result) -> list[str]:
     return texts
 
 
-def describe_value(outcome: ThresholdOutcome) -> str:
+def describe_value(outcome: ThresholdOutcome | RepeatedThreshold) -> str:
     """What an objective was judged by."""
     if outcome.value is None:
         return "no value"

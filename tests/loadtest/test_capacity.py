@@ -1,5 +1,7 @@
 """The search for the capacity: what a probe is judged by, how a search ends, and what it leaves."""
 
+import csv
+import io
 import json
 import re
 import signal
@@ -253,6 +255,19 @@ def test_the_report_has_curve_objective_and_reasons(tmp_path):
         assert "latency_us.p99 &lt; 100000" in wording or "latency_us.p99 < 100000" in wording
         assert f"{found.capacity:,.0f}" in wording
     assert text.count("\n| ") >= len(found.probes)
+
+
+def test_the_reports_are_made_anew_and_told_as_text(tmp_path, capsys):
+    found, _ = find(tmp_path, Queue(20_000.0))
+    assert main(["loadtest", "report", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").read_text() == render_capacity(found)
+    capsys.readouterr()
+    assert main(["loadtest", "report", str(tmp_path), "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (tmp_path / "report.md").read_text() == to_markdown(found)
+    assert main(["loadtest", "report", str(tmp_path), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [float(row["rate"]) for row in rows] == [probe.rate for probe in found.probes]
+    assert [float(row["latency_p99_us"]) for row in rows] == [probe.latency_us.p99 for probe in found.probes]
 
 
 def test_a_search_of_which_nothing_was_measured_still_has_a_report(tmp_path):

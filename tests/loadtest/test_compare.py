@@ -174,7 +174,7 @@ def test_what_no_longer_holds_is_a_regression(folder_of):
     before = folder_of("before", BASE)
     outcome = ThresholdOutcome(expr=BASE.thresholds[0].expr, value=200_000.0, holds=False)
     (missed,) = compared(before, folder_of("missed", changed(thresholds=[outcome]))).regressions
-    assert missed == "missed: threshold latency_us.p99 < 100000 (is 200,000.0), which before holds"
+    assert missed == "missed: threshold latency_us.p99 < 100000 (is 200,000), which before holds"
     unbalanced = changed(conservation={"holds": False, "checks": []})
     (text,) = compared(before, folder_of("unbalanced", unbalanced)).regressions
     assert text.startswith("unbalanced: conservation: ")

@@ -1,5 +1,7 @@
 """Repeated runs: median and spread of every figure, objectives over all runs, and how a series ends."""
 
+import csv
+import io
 import signal
 import subprocess
 
@@ -63,7 +65,7 @@ def test_a_bound_is_held_by_the_median_and_an_equality_by_each_run():
     assert not one_error.holds
     slow = summary_of(run_of(30_000.0), run_of(10_000.0), run_of(20_000.0))
     assert not slow.thresholds[0].holds
-    assert "FAILS: latency_us.p99 < 15000 (median 20,000.0; holds in 1 of 3 runs)" in to_markdown(slow)
+    assert "FAILS: latency_us.p99 < 15000 (median 20,000; holds in 1 of 3 runs)" in to_markdown(slow)
 
 
 def test_accounts_have_to_be_in_order_in_every_run():
@@ -102,6 +104,17 @@ def test_a_series_is_written_and_read_back(tmp_path):
     assert (summary.asked, summary.runs, summary.error) == (4, ["run-1", "run-2", "run-3", "run-4"], None)
     read = read_repeated(tmp_path)
     assert (read.runs, read.figures, read.thresholds) == (summary.runs, summary.figures, summary.thresholds)
+
+
+def test_the_reports_are_made_anew_and_told_as_text(tmp_path, capsys):
+    summary = series(tmp_path, [run_of(10_000.0 + number) for number in range(4)])
+    assert main(["loadtest", "report", str(tmp_path)]) == 0
+    assert (tmp_path / "report.html").read_text() == render_repeated(summary)
+    capsys.readouterr()
+    assert main(["loadtest", "report", str(tmp_path), "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    p99 = next(row for row in rows if row["figure"] == "latency_us.p99")
+    assert [float(p99[name]) for name in ("median", "run-1", "run-4")] == [10_001.5, 10_000.0, 10_003.0]
 
 
 def test_a_series_ends_with_the_first_run_that_fails(tmp_path):
