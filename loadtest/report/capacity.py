@@ -140,6 +140,7 @@ def _conditions(capacity: Capacity) -> list[tuple[str, str]]:
     always = f"{100 * capacity.least_share:g} % of the planned answered in time; all messages accounted for"
     machine = f"{environment.get('cpu_model', '-')}, {environment.get('cores', '-')} hardware threads"
     return [
+        *_units(capacity),
         ("objectives", "; ".join([*capacity.objectives, always])),
         (
             "rates",
@@ -155,3 +156,12 @@ def _conditions(capacity: Capacity) -> list[tuple[str, str]]:
         ("started", capacity.started),
         ("command", command_text(capacity.command) or "-"),
     ]
+
+
+def _units(capacity: Capacity) -> list[tuple[str, str]]:
+    """Where the scenario's rate is not what was requested in all: of a broadcast, or with a profile."""
+    if capacity.scenario.get("workload") == "broadcast":
+        return [("rates", "of the search: messages published; requested and achieved: deliveries")]
+    if any(probe.requested_rate != probe.rate for probe in capacity.probes):
+        return [("rates", "of the search: what the profile's factors multiply; requested: the mean of that")]
+    return []

@@ -257,6 +257,16 @@ def test_the_report_has_curve_objective_and_reasons(tmp_path):
     assert text.count("\n| ") >= len(found.probes)
 
 
+def test_where_the_rate_is_not_what_is_requested_the_report_says_so(tmp_path):
+    found, _ = find(tmp_path, Queue(20_000.0))
+    assert "of the search: " not in to_markdown(found)
+    assert "messages published" in to_markdown(
+        structs.replace(found, scenario={**found.scenario, "workload": "broadcast"})
+    )
+    ramped = [structs.replace(probe, requested_rate=0.75 * probe.rate) for probe in found.probes]
+    assert "the profile's factors" in to_markdown(structs.replace(found, probes=ramped))
+
+
 def test_the_reports_are_made_anew_and_told_as_text(tmp_path, capsys):
     found, _ = find(tmp_path, Queue(20_000.0))
     assert main(["loadtest", "report", str(tmp_path)]) == 0
