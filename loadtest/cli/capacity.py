@@ -18,6 +18,7 @@ from loadtest.report.capacity import show_capacity, write_capacity
 from loadtest.report.console import Console, Screen
 from loadtest.result.capacity import FILE
 from loadtest.result.schema import Result
+from loadtest.result.thresholds import parse_thresholds
 from subjectbus import UsageError
 
 _PLAIN_WIDTH = 100
@@ -77,6 +78,7 @@ def capacity(
     Exit status: 0 found, 1 not even the lowest rate holds, 2 unusable arguments, 3 a run failed or the search
     was interrupted, with what was found still written.
     """
+    parse_thresholds(slos)  # before any machine is connected to
     with planned_run(Asked(quiet=quiet, **asked)) as (plan, options):
         search = plan_search(
             plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s

@@ -94,7 +94,7 @@ def _at(result: Result, figure: Figure) -> tuple[Figure, float | None]:
 
 def _throughput(result: Result) -> Iterator[tuple[Figure, float | None]]:
     events = "requests" if result.broadcast is None else "deliveries"
-    yield _at(result, _figure("requested.rate", f"requested {events}/s", "", None, judged=False))
+    yield _at(result, _figure("requested.rate", f"{events}/s requested", "", None, judged=False))
     yield _at(result, _figure("achieved.rate", f"{events}/s", "", "higher"))
     yield _at(result, _figure("achieved.connections", "connections", "", None, judged=False))
     yield _at(result, _figure("achieved.connect_s", "connecting", "s", "lower", judged=False))
