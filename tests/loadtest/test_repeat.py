@@ -71,7 +71,7 @@ def test_a_bound_is_held_by_the_median_and_an_equality_by_each_run():
 def test_accounts_have_to_be_in_order_in_every_run():
     unbalanced = structs.replace(BASE.conservation, holds=False, checks=[])
     summary = summary_of(run_of(10_000.0), run_of(10_000.0, conservation=unbalanced))
-    assert summary.complaints == ["run-2: conservation: there is nothing to check it by"]
+    assert summary.complaints == ["run-2: conservation"]
     assert not summary.holds
     assert "run-2: conservation" in render_repeated(summary)
 
