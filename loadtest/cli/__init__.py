@@ -7,6 +7,7 @@ import click
 
 from loadtest.cli.capacity import capacity
 from loadtest.cli.compare import compare
+from loadtest.cli.hosts import hosts
 from loadtest.cli.options import Asked, planned_run, running_options
 from loadtest.cli.repeat import run_repeatedly
 from loadtest.cli.report import report
@@ -26,6 +27,7 @@ def loadtest() -> None:
 loadtest.add_command(capacity)
 loadtest.add_command(compare)
 loadtest.add_command(report)
+loadtest.add_command(hosts)
 
 
 @loadtest.command()
