@@ -50,9 +50,9 @@ def check(
     Exit status: 0 all of them can, 1 one of them can not, 2 unusable arguments or hosts file, 3 one of them
     cannot be reached.
     """
-    inventory = load_inventory(file)
     if overrides and scenario is None:
         raise click.UsageError("--set goes with --scenario")
+    inventory = load_inventory(file)
     scenarios = _runs(scenario, overrides) if scenario is not None else []
     reports = check_hosts(
         inventory, scenarios, lambda text: click.echo(text, err=True), may_install=may_install

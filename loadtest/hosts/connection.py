@@ -19,6 +19,7 @@ import fabric
 import paramiko
 from invoke.exceptions import CommandTimedOut, ThreadException
 from msgspec import Struct
+from paramiko.config import SSH_PORT
 from paramiko.ssh_exception import (
     AuthenticationException,
     BadHostKeyException,
@@ -36,6 +37,8 @@ KEEPALIVE_S = 1
 LOST_AFTER_S = 5.0
 """A connection of which nothing is acknowledged for so long is given up (RFC 5482)."""
 _LOST = "connection lost"
+_NO_SESSION = ("protocol banner", "No existing session")
+"""What Paramiko says where nothing or something else answers; the latter when its own timeout comes first."""
 _KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
@@ -64,14 +67,15 @@ class Completed(Struct, frozen=True):
 
 
 class _UnknownHostKeyError(SSHException):  # type: ignore[misc]  # Paramiko has no types
-    def __init__(self, key: paramiko.PKey) -> None:
+    def __init__(self, hostname: str, key: paramiko.PKey) -> None:
         super().__init__("unknown host key")
+        self.hostname = hostname
         self.key = key
 
 
 class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # Paramiko has no types
     def missing_host_key(self, client: Any, hostname: str, key: paramiko.PKey) -> NoReturn:  # noqa: ANN401, ARG002
-        raise _UnknownHostKeyError(key)
+        raise _UnknownHostKeyError(hostname, key)
 
 
 class Connection:
@@ -234,7 +238,7 @@ class Connection:
             return _explain_refused_login(self.host, error)
         if isinstance(error, OSError) and error.strerror:
             return f"port {self.host.port}: {error.strerror}"
-        if "banner" in str(error):
+        if any(part in str(error) for part in _NO_SESSION):
             return f"port {self.host.port}: no SSH server answers there"
         if "private key file" in str(error):
             return f"key {self.host.key or 'in ~/.ssh'}: no private key that OpenSSH would know"
@@ -242,19 +246,21 @@ class Connection:
 
 
 def _explain_unknown_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type
-    port = "" if host.port == paramiko.config.SSH_PORT else f"-p {host.port} "
+    # ~/.ssh/config may have another name than the hosts file; with a port it is [NAME]:PORT.
+    name = error.hostname.removeprefix("[").partition("]")[0]
+    port = "" if host.port == SSH_PORT else f"-p {host.port} "
     return (
         f"unknown host key {_fingerprint(error.key)}: if it is that host's, add it with "
-        f"`ssh-keyscan {port}{host.address} >> {_known_hosts(host)}`"
+        f"`ssh-keyscan {port}{shlex.quote(name)} >> {_known_hosts(host)}`"
     )
 
 
 def _explain_wrong_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type
-    address = host.address if host.port == paramiko.config.SSH_PORT else f"[{host.address}]:{host.port}"
+    name = error.hostname if host.port == SSH_PORT else f"[{error.hostname}]:{host.port}"
     return (
         f"wrong host key {_fingerprint(error.key)}, known is {_fingerprint(error.expected_key)}: this may be "
         "another machine; if it was set up anew, remove the known one with "
-        f"`ssh-keygen -f {_known_hosts(host)} -R {shlex.quote(address)}`"
+        f"`ssh-keygen -f {_known_hosts(host)} -R {shlex.quote(name)}`"
     )
 
 
