@@ -13,8 +13,9 @@ from loadtest.hosts.facts import Facts, gather_facts
 from loadtest.hosts.identity import build_id
 from loadtest.hosts.install import find_installed, install
 from loadtest.hosts.interpreter import find_python
-from loadtest.plan.inventory import HostPlan, Inventory
+from loadtest.plan.inventory import HostPlan, Inventory, deal_processes
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario
+from loadtest.processes.child import parse_cpus
 from subjectbus.limits import DESCRIPTOR_MARGIN
 
 _MOST_AT_ONCE = 32
@@ -80,17 +81,10 @@ def check_hosts(
 
 
 def shares_of(scenario: AnyScenario, inventory: Inventory) -> dict[str, Share]:
-    """What each host with users has of them, by its name; as a run deals them.
-
-    Each host has its own number of processes where any has one, else the scenario's are dealt in turn.
-    """
+    """What each host with users has of them, by its name."""
     hosts = inventory.with_role("requestor")
     wanted = scenario.processes if isinstance(scenario, BroadcastScenario) else scenario.requestors
-    if any(host.processes is not None for host in hosts):
-        counts = [host.processes or 1 for host in hosts]
-    else:
-        total = max(wanted, len(hosts))
-        counts = [math.ceil((total - index) / len(hosts)) for index in range(len(hosts))]
+    counts = deal_processes(hosts, wanted)
     users = math.ceil(scenario.users / max(sum(counts), 1))
     return {
         host.name: Share(users * count, math.ceil(users / (host.threads or scenario.threads)))
@@ -143,7 +137,8 @@ def find_problems(
     problems = []
     if host.driver == "uring" and facts.io_uring is False:
         problems.append(f'driver = "uring": {facts.io_uring_reason}')
-    if missing := sorted(_parse_cpus(host.cpus) - set(facts.cpus)):
+    wanted = parse_cpus(host.cpus, anywhere=True) if host.cpus else frozenset()
+    if missing := sorted(wanted - set(facts.cpus)):
         problems.append(f"cpus: no processor {', '.join(map(str, missing))} there, or not for this user")
     if facts.foreign_sources:
         problems.append(f"sources: {', '.join(facts.foreign_sources)} is no address of this host")
@@ -190,11 +185,3 @@ def find_warnings(facts: Facts) -> list[str]:
     direction = "ahead" if clock.offset_s > 0 else "behind"
     apart = f"its wall clock is {abs(clock.offset_s):.1f} s {direction}"
     return [f"{apart}: a run measures and corrects that, but its logs will not fit (set up NTP)"]
-
-
-def _parse_cpus(text: str | None) -> set[int]:
-    cpus: set[int] = set()
-    for part in text.split(",") if text else ():
-        first, _, last = part.strip().partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return cpus

@@ -79,7 +79,7 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # Pa
 
 
 class Connection:
-    """To one host; used by one thread at a time, but for channels that were started."""
+    """To one host; used by one thread at a time, but for channels that were started, and closed by any."""
 
     def __init__(self, host: HostPlan) -> None:
         self.host = host
@@ -101,13 +101,13 @@ class Connection:
         """
         self.close()
         with self._connecting(timeout_s):
-            self._fabric = self._prepare(timeout_s)
+            self._fabric = connection = self._prepare(timeout_s)
             try:
-                self._fabric.open()
+                connection.open()
             except BaseException:
                 self.close()  # what was begun would keep a thread
                 raise
-        transport = self._fabric.transport
+        transport = connection.transport
         transport.set_keepalive(KEEPALIVE_S)
         # Behind a ProxyCommand there is no socket of ours; its own keepalive has to serve.
         with contextlib.suppress(AttributeError, OSError):
@@ -137,12 +137,13 @@ class Connection:
             HostError: It cannot be written there, or the connection was lost.
         """
         with self._in_use():
+            connection = self._opened()
             try:
-                sftp = self._opened().sftp()
+                sftp = connection.sftp()
                 sftp.get_channel().settimeout(LOST_AFTER_S * 2)
                 sftp.put(str(local), remote)
             except OSError as error:
-                if not self._fabric.is_connected:
+                if not connection.is_connected:
                     raise
                 raise self.error(f"cannot write {remote}: {error.strerror or error}") from error
 
@@ -161,20 +162,21 @@ class Connection:
 
     def close(self) -> None:
         """Closes the connection with all its channels; of a closed one, nothing happens."""
-        if self._fabric is not None:
+        connection, self._fabric = self._fabric, None
+        if connection is not None:
             with contextlib.suppress(OSError, EOFError, SSHException):
-                self._fabric.close()
-            self._fabric.client.close()
-            self._fabric = None
+                connection.close()
+            connection.client.close()
 
     def error(self, what: str) -> HostError:
         """The error that says `what` of this host."""
         return HostError(self.host.name, self.host.address, what)
 
     def _opened(self) -> Any:  # noqa: ANN401 - Fabric has no types
-        if self._fabric is None or not self._fabric.is_connected:
+        connection = self._fabric
+        if connection is None or not connection.is_connected:
             raise self.error(_LOST)
-        return self._fabric
+        return connection
 
     def _prepare(self, timeout_s: float) -> Any:  # noqa: ANN401 - Fabric has no types
         host = self.host

@@ -15,6 +15,10 @@ import time
 from pathlib import Path
 
 _ABANDONED_AFTER_S = 3600
+_PIP_OPTIONS = (
+    *("--isolated", "--quiet", "--no-input", "--disable-pip-version-check"),
+    *("--no-index", "--no-deps", "--no-cache-dir", "--no-compile"),
+)
 _IDENTITY = ("-P", "-m", "loadtest.hosts.identity")
 
 
@@ -66,16 +70,8 @@ def _fill(folder: Path) -> None:
     pip = next(wheel for wheel in wheels if wheel.name.startswith("pip-"))
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
-    options = (
-        "--isolated",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--no-input",
-        "--disable-pip-version-check",
-    )
     wanted = [wheel for wheel in wheels if wheel != pip]
-    done = _run([python, pip / "pip", "install", "--no-cache-dir", *options, *wanted])
+    done = _run([python, pip / "pip", "install", *_PIP_OPTIONS, *wanted])
     if done.returncode != 0:
         sys.exit(f"pip: {_last_line(done.stderr)}")
     for wheel in wheels:

@@ -13,7 +13,8 @@ roles = ["broker"]
 """
 
 import ipaddress
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -99,6 +100,17 @@ class Inventory(Struct, frozen=True):
                 raise HostsFileError(
                     f'{self.path}: no host has the role "{role}": one needs roles = ["{role}"]{hint}'
                 )
+
+
+def deal_processes(hosts: Sequence[HostPlan], wanted: int) -> list[int]:
+    """How many requestor processes each host has.
+
+    Each its own number where any has one; else `wanted`, or one for each if that is more, dealt in turn.
+    """
+    if any(host.processes is not None for host in hosts):
+        return [host.processes or 1 for host in hosts]
+    total = max(wanted, len(hosts))
+    return [math.ceil((total - index) / len(hosts)) for index in range(len(hosts))]
 
 
 def load_inventory(path: Path) -> Inventory:

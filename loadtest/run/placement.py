@@ -1,7 +1,6 @@
 """Who runs where: on this machine, or on the hosts of an inventory."""
 
 import ipaddress
-import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from loadtest.errors import HostError, ScenarioError
-from loadtest.plan.inventory import HostPlan, Role
+from loadtest.plan.inventory import HostPlan, Role, deal_processes
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, find_contradiction
 from loadtest.processes.child import parse_cpus
 from loadtest.processes.launch import Seat
@@ -91,7 +90,7 @@ def fit_to_hosts(scenario: AnyScenario, plans: Sequence[HostPlan], *, has_target
             f"scenario {scenario.name} on these hosts: {brokers} brokers, which are not joined: "
             "what one publishes reaches nobody on another"
         )
-    counts = _share_processes(max(_processes(scenario), brokers), _with_role(plans, "requestor"))
+    counts = deal_processes(_with_role(plans, "requestor"), max(_processes(scenario), brokers))
     scenario = structs.replace(scenario, **{field: sum(counts)})
     if sum(counts) < brokers:
         raise ScenarioError(
@@ -105,7 +104,7 @@ def fit_to_hosts(scenario: AnyScenario, plans: Sequence[HostPlan], *, has_target
 def place_on_hosts(scenario: AnyScenario, hosts: Sequence[Manned], *, has_target: bool) -> Placement:
     """Seats for a scenario that was made to fit these hosts; HostError when a broker's address is unknown."""
     asking = _with_role([host.plan for host in hosts], "requestor")
-    counts = _share_processes(_processes(scenario), asking)
+    counts = deal_processes(asking, _processes(scenario))
     machines = {host.plan.name: host.machine for host in hosts}
     providers: list[HostPlan] = []
     if isinstance(scenario, Scenario):
@@ -136,14 +135,6 @@ def _seat(plan: HostPlan, machine: Machine) -> Seat:
         threads=plan.threads,
         driver=plan.driver,
     )
-
-
-def _share_processes(total: int, plans: Sequence[HostPlan]) -> list[int]:
-    """Each host's own number of processes where any has one; else the scenario's, dealt in turn."""
-    if any(plan.processes is not None for plan in plans):
-        return [plan.processes or 1 for plan in plans]
-    total = max(total, len(plans))
-    return [math.ceil((total - index) / len(plans)) for index in range(len(plans))]
 
 
 def _processes(scenario: AnyScenario) -> int:
