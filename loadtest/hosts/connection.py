@@ -163,10 +163,12 @@ class Connection:
     def close(self) -> None:
         """Closes the connection with all its channels; of a closed one, nothing happens."""
         connection, self._fabric = self._fabric, None
-        if connection is not None:
+        # Fabric leaves those open that lead here (ProxyJump). A ProxyCommand is text: it ends with its socket.
+        while isinstance(connection, fabric.Connection):
             with contextlib.suppress(OSError, EOFError, SSHException):
                 connection.close()
             connection.client.close()
+            connection = connection.gateway
 
     def error(self, what: str) -> HostError:
         """The error that says `what` of this host."""

@@ -164,6 +164,26 @@ def test_a_killed_server_is_noticed(network: Network) -> None:
             connection.run(["sleep", "1000"], 30)
 
 
+def test_a_host_behind_another_is_reached_as_the_ssh_configuration_says(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jump, inner = network.hosts[0], network.hosts[1]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text(
+        f"Host jump\nHostName {jump.address}\nUser root\nIdentityFile {jump.key}\n"
+        f"Host inner\nHostName {inner.address}\nProxyJump jump\n"
+    )
+    with Connection(plan(network, 1, address="inner", user="root")) as connection:
+        connection.open()
+        seen = connection.run(["sh", "-c", "echo $SSH_CLIENT; echo $HOME"], 10).stdout.split()
+    assert (seen[0], seen[-1]) == (jump.address, str(inner.home))
+    empty = tmp_path / "known_hosts"
+    empty.touch()
+    text = failure(plan(network, 1, address="inner", known_hosts=str(empty)))
+    assert f"`ssh-keyscan {inner.address} >> {empty}`" in text
+
+
 def test_an_unknown_host_key_is_refused_with_its_fingerprint(network: Network, tmp_path: Path) -> None:
     empty = tmp_path / "known hosts"
     empty.touch()
