@@ -54,6 +54,8 @@ class Share(Struct, frozen=True):
     """All that leave from it."""
     of_thread: int
     """Those of each thread, at most."""
+    destinations: int = 1
+    """Brokers that they lead to, to each of which a port can lead at the same time."""
 
 
 def check_hosts(
@@ -84,10 +86,13 @@ def shares_of(scenario: AnyScenario, inventory: Inventory) -> dict[str, Share]:
     """What each host with users has of them, by its name."""
     hosts = inventory.with_role("requestor")
     wanted = scenario.processes if isinstance(scenario, BroadcastScenario) else scenario.requestors
-    counts = deal_processes(hosts, wanted)
+    brokers = max(len(inventory.with_role("broker")), 1)
+    counts = deal_processes(hosts, max(wanted, brokers))
     users = math.ceil(scenario.users / max(sum(counts), 1))
     return {
-        host.name: Share(users * count, math.ceil(users / (host.threads or scenario.threads)))
+        host.name: Share(
+            users * count, math.ceil(users / (host.threads or scenario.threads)), min(count, brokers)
+        )
         for host, count in zip(hosts, counts, strict=True)
     }
 
@@ -151,13 +156,12 @@ def find_problems(
 def _too_small(host: HostPlan, facts: Facts, scenario: AnyScenario, share: Share) -> list[str]:
     found = []
     addresses = max(len(host.sources or scenario.sources), 1)
-    if share.connections > facts.port_count * addresses:
-        first, last = facts.ports
+    allowed = facts.port_count * addresses * share.destinations
+    if share.connections > allowed:
+        ports = "ports {} to {}".format(*facts.ports)
         found.append(
-            f"too few ports: {scenario.name} needs {share.connections:,} connections from it, "
-            f"{facts.port_count:,} ports ({first} to {last}) of {addresses} "
-            f"{'address' if addresses == 1 else 'addresses'} allow {facts.port_count * addresses:,}: "
-            "more sources =, a wider net.ipv4.ip_local_port_range or more hosts"
+            f"too few ports: {scenario.name} needs {share.connections:,} connections from it, {ports} allow "
+            f"{allowed:,}: more sources =, a wider net.ipv4.ip_local_port_range or more hosts"
         )
     needed = share.of_thread + DESCRIPTOR_MARGIN
     # With io_uring the limit holds for each ring, of which a thread has as many as it needs.

@@ -163,7 +163,7 @@ class Connection:
     def close(self) -> None:
         """Closes the connection with all its channels; of a closed one, nothing happens."""
         connection, self._fabric = self._fabric, None
-        # Fabric leaves those open that lead here (ProxyJump). A ProxyCommand is text: it ends with its socket.
+        # Fabric leaves those open that lead here (ProxyJump); a ProxyCommand is text, and needs no closing.
         while isinstance(connection, fabric.Connection):
             with contextlib.suppress(OSError, EOFError, SSHException):
                 connection.close()

@@ -241,12 +241,22 @@ def test_too_few_ports_are_a_problem_and_more_addresses_the_remedy() -> None:
     assert problems(HOST, facts, users=100) == []
     (text,) = problems(HOST, facts, users=101)
     assert text.startswith(
-        "too few ports: test needs 101 connections from it, 100 ports (1000 to 1099) of 1 "
+        "too few ports: test needs 101 connections from it, ports 1000 to 1099 allow 100: "
     )
     two = structs.replace(HOST, sources=("192.0.2.2", "192.0.2.3"))
     assert problems(two, facts, users=200) == []
     assert len(list(problems(two, facts, users=201))) == 1
     assert problems(HOST, facts, users=200, sources=("192.0.2.2", "192.0.2.3")) == []
+
+
+def test_a_port_can_lead_to_each_broker() -> None:
+    brokers = [named(name, roles=("broker",)) for name in ("x", "y")]
+    facts = structs.replace(FACTS, ports=(1000, 1099), descriptors=-1)
+    for users, fits in ((200, True), (202, False)):
+        plan = Scenario(name="test", users=users)
+        share = shares_of(plan, inventory(*brokers, HOST))[HOST.name]
+        assert share.connections == users
+        assert (find_problems(HOST, facts, [(plan, share)]) == []) is fits
 
 
 def test_too_few_open_files_are_a_problem_but_with_io_uring() -> None:
