@@ -1,8 +1,10 @@
 """Load tests for servers that speak the NATS client protocol: scenarios, processes, results, reports.
 
-The public API is what notebooks use: `load_scenario`, `read_result` and the types that they return.
+The public API is what notebooks use: `load_run` for frames of a result folder, `read_result`, `load_scenario`
+and the types that they return.
 """
 
+from loadtest.frames import Run, load_run
 from loadtest.plan.scenario import (
     BroadcastScenario,
     FetchScenario,
@@ -18,8 +20,10 @@ __all__ = [
     "FetchScenario",
     "Latency",
     "Result",
+    "Run",
     "Scenario",
     "TransportsScenario",
+    "load_run",
     "load_scenario",
     "read_result",
     "shipped_scenarios",
