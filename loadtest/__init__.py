@@ -4,7 +4,7 @@ The public API is what notebooks use: `load_run` for frames of a result folder, 
 and the types that they return.
 """
 
-from loadtest.frames import Run, load_run
+from loadtest.frames import CapacitySearch, Run, load_capacity, load_run
 from loadtest.plan.scenario import (
     BroadcastScenario,
     FetchScenario,
@@ -17,12 +17,14 @@ from loadtest.result.schema import Latency, Result, read_result
 
 __all__ = [
     "BroadcastScenario",
+    "CapacitySearch",
     "FetchScenario",
     "Latency",
     "Result",
     "Run",
     "Scenario",
     "TransportsScenario",
+    "load_capacity",
     "load_run",
     "load_scenario",
     "read_result",

@@ -1,4 +1,4 @@
-"""Result folders as pandas frames, for notebooks: `load_run`.
+"""Result folders as pandas frames, for notebooks: `load_run`, and `load_capacity` for a search's folder.
 
 pandas is an extra, `pip install 'subjectbus[analysis]'`. Units are in the columns' names: `_us` microseconds,
 `_s` seconds, `_percent`, `_bytes`, `_bps` bits per second, `_per_s`; a name without one is a count. NaN
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from loadtest.result.broker_view import BrokerSample
+from loadtest.result.capacity import Capacity, Probe, read_capacity
 from loadtest.result.histogram import Histogram
 from loadtest.result.schema import (
     Achieved,
@@ -57,6 +58,7 @@ _PARTS: dict[str, type[Struct]] = {
 }
 """What of a result is in a summary, by the name of its field."""
 _RENAMED = {
+    "rate": "rate_per_s",
     "requested_rate": "requested_rate_per_s",
     "achieved_rate": "achieved_rate_per_s",
     "broker_cpu": "broker_cpu_percent",
@@ -199,6 +201,53 @@ class Run:
                 row | _flatten("latency_us", Latency, run.latency_us) | _flatten("wire", Wire, run.wire)
             )
         return _frame(rows, list(rows[0]) if rows else ["transport", "callers"], ["transport", "callers"])
+
+
+@dataclass(frozen=True)
+class CapacitySearch:
+    """The folder of a search for the capacity."""
+
+    folder: Path
+    search: Capacity
+    """Everything that `capacity.json` has, typed."""
+
+    @cached_property
+    def probes(self) -> pd.DataFrame:
+        """A run of the search a row, in their order; index `number`.
+
+        Columns: those of `loadtest.result.capacity.Probe`, the reasons as one text, and the latency's:
+        `rate_per_s`, `verdict`, `achieved_rate_per_s`, `latency_p99_us`, ...
+        """
+        own = [name for name in Probe.__struct_fields__ if name not in ("objectives", "latency_us")]
+        columns = [_RENAMED.get(name, name) for name in own] + list(_flatten("latency_us", Latency, None))
+        rows = [
+            {_RENAMED.get(name, name): getattr(probe, name) for name in own}
+            | {"reasons": "; ".join(probe.reasons)}
+            | _flatten("latency_us", Latency, probe.latency_us)
+            for probe in self.search.probes
+        ]
+        return _frame(rows, columns, "number")
+
+    def run(self, number: int) -> Run:
+        """The result folder of a probe.
+
+        Raises:
+            KeyError: There is no probe of this number.
+            ScenarioError: Its folder is not there any more, or cannot be used.
+        """
+        return load_run(self.folder / str(self.probes.loc[number, "folder"]))
+
+
+def load_capacity(path: str | PathLike[str]) -> CapacitySearch:
+    """The folder `path` that `subjectbus loadtest capacity` made.
+
+    Raises:
+        ScenarioError: It is none, or its `capacity.json` cannot be used; the text says why.
+        ModuleNotFoundError: pandas is not installed.
+    """
+    _pandas("load_capacity")
+    folder = Path(path)
+    return CapacitySearch(folder, read_capacity(folder))
 
 
 def load_run(path: str | PathLike[str]) -> Run:

@@ -12,6 +12,8 @@ from loadtest.errors import ScenarioError
 from loadtest.experiments.transports import build_comparison
 from loadtest.plan.scenario import TransportsScenario
 from loadtest.result.broker_view import BrokerSample
+from loadtest.result.capacity import FILE, Capacity, Probe
+from loadtest.result.documents import write_document
 from loadtest.result.schema import Heatmap, Host, HostSample, Result, Sample, write_result
 from tests.loadtest import samples
 
@@ -186,6 +188,45 @@ def test_what_is_no_result_folder_is_said(tmp_path):
     (tmp_path / "result.json").write_text('{"schema": 1')
     with pytest.raises(ScenarioError, match=r"result\.json"):
         loadtest.load_run(str(tmp_path))
+
+
+def probe(number, rate, verdict, **changes):
+    counts = dict.fromkeys(("sent", "received", "timed_out", "errors"), 0)
+    values = {"requested_rate": rate, "achieved_rate": rate, "achieved_share": 1.0, "max_send_lag_us": 0.0,
+              "objectives": [], "reasons": [], "latency_us": None, "server_cpu_percent": None,
+              "load_cpu_percent": None, **counts, **changes}  # fmt: skip
+    folder = f"probe-{number}"
+    return Probe(number=number, folder=folder, purpose="growth", rate=rate, verdict=verdict, **values)
+
+
+def test_the_probes_of_a_search_and_their_runs(result, tmp_path):
+    probes = [
+        probe(1, 100.0, "holds", latency_us=result.latency_us),
+        probe(2, 200.0, "fails", reasons=["too slow", "too few"]),
+    ]
+    search = Capacity(
+        scenario={}, target=None, started=result.started, objectives=["latency_us.p99 < 100"],
+        least_share=0.99, from_rate=100.0, to_rate=None, precision=0.02, probe_s=10.0, ending="found",
+        explanation="", capacity=100.0, capacity_achieved=100.0, fails_at=200.0, probes=probes, environment={},
+    )  # fmt: skip
+    write_document(search, tmp_path / FILE)
+    load(result, tmp_path / "probe-1")
+    found = loadtest.load_capacity(tmp_path)
+    assert found.search == search
+    assert found.probes.rate_per_s.to_dict() == {1: 100, 2: 200}
+    assert found.probes.latency_p99_us.iloc[0] == result.latency_us.p99
+    assert pd.isna(found.probes.latency_p99_us.iloc[1])
+    assert found.probes.reasons.tolist() == ["", "too slow; too few"]
+    assert found.run(1).result.histograms == result.histograms
+    with pytest.raises(ScenarioError, match="probe-2"):
+        found.run(2)
+    with pytest.raises(KeyError):
+        found.run(3)
+
+
+def test_what_is_no_search_is_said(run):
+    with pytest.raises(ScenarioError, match=r"capacity\.json: No such file"):
+        loadtest.load_capacity(run.folder)
 
 
 def test_without_pandas_the_package_works_and_says_what_is_missing(run):
