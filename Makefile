@@ -24,10 +24,10 @@ SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -ty
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
 .PHONY: help setup build format lint test test-rust test-python test-instructions instructions \
-	valgrind fuzz bench clean
+	valgrind fuzz notebooks notebook-data bench clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(BIN)/python $(NATS_SERVER) $(NATS_TOP) $(NATS_JS) ## make the virtual environment, fetch the counterparts of the tests
 
@@ -76,6 +76,7 @@ lint: $(INSTALLED) ## rustfmt, clippy, ruff, mypy and the import rules, all with
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
+	$(BIN)/mypy notebooks
 	$(BIN)/lint-imports
 
 test: lint test-rust test-python test-instructions fuzz ## set up what is needed and run every test
@@ -110,6 +111,12 @@ fuzz: ## each fuzz target for FUZZ_SECONDS, on stable Rust
 			|| { cat artifacts/log; exit 1; }; \
 		echo "$$target: $$(tail -n 1 artifacts/log)"; \
 	done
+
+notebooks: $(INSTALLED) ## run the notebooks and write their pages to docs/notebooks
+	$(BIN)/python notebooks/render.py
+
+notebook-data: setup $(INSTALLED) ## make the notebooks' result folders anew, with nothing else running; NAMES="05_million" some
+	PATH=$(CACHE)/go/bin:$$PATH $(BIN)/python notebooks/record.py $(NAMES)
 
 bench: setup $(INSTALLED) ## the recorded benchmark, on two cores with nothing else running; writes to docs/benchmarks
 	$(BIN)/python benchmarks/run.py

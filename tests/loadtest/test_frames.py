@@ -207,7 +207,8 @@ def test_the_probes_of_a_search_and_their_runs(result, tmp_path):
     search = Capacity(
         scenario={}, target=None, started=result.started, objectives=["latency_us.p99 < 100"],
         least_share=0.99, from_rate=100.0, to_rate=None, precision=0.02, probe_s=10.0, ending="found",
-        explanation="", capacity=100.0, capacity_achieved=100.0, fails_at=200.0, probes=probes, environment={},
+        explanation="", capacity=100.0, capacity_achieved=100.0, fails_at=200.0, probes=probes,
+        environment={},
     )  # fmt: skip
     write_document(search, tmp_path / FILE)
     load(result, tmp_path / "probe-1")

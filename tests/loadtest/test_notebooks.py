@@ -1,0 +1,119 @@
+"""The notebooks: stripped in the repository, run top to bottom on their data, rendered into the docs."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import json
+import re
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from PIL import Image
+
+from loadtest import load_capacity, load_run
+from tests.servers import ROOT
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+HERE = ROOT / "notebooks"
+NOTEBOOKS = sorted(HERE.glob("*.ipynb"))
+PAGES = ROOT / "docs" / "notebooks"
+MOST_BYTES = 300_000
+#: Folders of machines, in a command, a path or a message.
+MACHINE_PATH = re.compile(r"(?<![\w:/.])/(?:home|root|tmp|work|opt|usr|var|mnt|srv|Users)/")
+LEAST_COLOURS = 20
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def code_of(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+@pytest.fixture(scope="module")
+def render() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("render", HERE / "render.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def own_profile(tmp_path, monkeypatch):
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+
+
+def test_there_is_a_notebook_for_each_question():
+    assert [path.stem for path in NOTEBOOKS] == [
+        "01_single_run",
+        "02_capacity",
+        "03_transports",
+        "04_against_peers",
+        "05_million",
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_outputs_are_stripped(path):
+    notebook = read(path)
+    nbformat.validate(notebook)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert notebook.metadata.language_info == {"name": "python"}
+    for cell in notebook.cells:
+        assert cell.metadata == {}
+    for cell in code_of(notebook):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs_from_top_to_bottom_and_shows_something(path, render):
+    notebook = read(path)
+    render.execute(notebook)
+    outputs = [output for cell in code_of(notebook) for output in cell.outputs]
+    assert [
+        output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"
+    ] == []
+    drawings = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
+    assert len(drawings) >= 2
+    for drawing in drawings:
+        image = Image.open(io.BytesIO(base64.b64decode(drawing))).convert("RGB")
+        assert len(image.getcolors(1 << 24)) > LEAST_COLOURS, "a blank drawing"
+    said = "".join(
+        output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs
+    )
+    assert said
+    assert not MACHINE_PATH.search(said)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_its_page_shows_what_it_says_now(path):
+    page = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
+    for cell in read(path).cells:
+        assert re.sub(r"\s+", " ", cell.source).strip() in re.sub(r"\s+", " ", page), "run `make notebooks`"
+    shown = set(re.findall(r"!\[png\]\((.*?)\)", page))
+    assert shown == {
+        f"{path.stem}_files/{drawing.name}" for drawing in (PAGES / f"{path.stem}_files").iterdir()
+    }
+    assert len(shown) >= 2
+    assert not MACHINE_PATH.search(page)
+
+
+@pytest.mark.parametrize("path", sorted((HERE / "data").iterdir()), ids=lambda path: path.name)
+def test_data_are_small_result_folders_that_name_no_machines_paths(path):
+    files = [file for file in path.rglob("*") if file.is_file()]
+    assert {file.name for file in files} <= {"result.json", "capacity.json"}
+    assert sum(file.stat().st_size for file in files) < MOST_BYTES
+    for file in files:
+        assert not MACHINE_PATH.search(file.read_text(encoding="utf-8")), file
+        json.loads(file.read_text(encoding="utf-8"))
+        loaded = (
+            load_run(file.parent).result if file.name == "result.json" else load_capacity(file.parent).search
+        )
+        assert loaded.command[:1] in ([], ["subjectbus"])
