@@ -72,19 +72,29 @@ def record_single_run(folder: Path, changes: Settings) -> None:
 
 
 def record_capacity(folder: Path, changes: Settings) -> None:
-    """The highest rate that holds an objective."""
-    settings = {"users": 1000, "warmup_s": 1, **changes}
+    """The highest rate that holds an objective, of providers with a known limit.
+
+    Of the probes' own folders the slowest, the one that found the capacity, and the fastest are kept.
+    """
+    settings = {"users": 200, "provider_rate": 1000, "arrivals": "poisson", "warmup_s": 2, **changes}
     command = [
         "capacity",
         "autocomplete",
         "--slo",
         "latency_us.p99 < 20000",
         "--from",
-        "10000",
+        "200",
         "--probe-s",
-        "5",
+        "20",
     ]
     loadtest(command, folder, settings, ["--broker-cpus", SERVER_CPU, "--load-cpus", LOAD_CPU])
+    search = json.loads((ROOT / folder / "capacity.json").read_text(encoding="utf-8"))
+    probes = sorted(search["probes"], key=lambda probe: float(probe["rate"]))
+    found = [probe for probe in probes if probe["rate"] == search["capacity"] and probe["verdict"] == "holds"]
+    kept = {probe["folder"] for probe in (probes[0], *found[-1:], probes[-1])}
+    for probe in probes:
+        if probe["folder"] not in kept:
+            shutil.rmtree(ROOT / folder / probe["folder"])
 
 
 def record_transports(folder: Path, changes: Settings) -> None:

@@ -199,21 +199,25 @@ def probe(number, rate, verdict, **changes):
     return Probe(number=number, folder=folder, purpose="growth", rate=rate, verdict=verdict, **values)
 
 
+def search(probes):
+    return Capacity(
+        scenario={}, target=None, started="2026-01-02T03:04:05+00:00", objectives=["latency_us.p99 < 100"],
+        least_share=0.99, from_rate=100.0, to_rate=None, precision=0.02, probe_s=10.0, ending="found",
+        explanation="", capacity=100.0, capacity_achieved=100.0, fails_at=200.0, probes=probes,
+        environment={},
+    )  # fmt: skip
+
+
 def test_the_probes_of_a_search_and_their_runs(result, tmp_path):
     probes = [
         probe(1, 100.0, "holds", latency_us=result.latency_us),
         probe(2, 200.0, "fails", reasons=["too slow", "too few"]),
     ]
-    search = Capacity(
-        scenario={}, target=None, started=result.started, objectives=["latency_us.p99 < 100"],
-        least_share=0.99, from_rate=100.0, to_rate=None, precision=0.02, probe_s=10.0, ending="found",
-        explanation="", capacity=100.0, capacity_achieved=100.0, fails_at=200.0, probes=probes,
-        environment={},
-    )  # fmt: skip
-    write_document(search, tmp_path / FILE)
+    written = search(probes)
+    write_document(written, tmp_path / FILE)
     load(result, tmp_path / "probe-1")
     found = loadtest.load_capacity(tmp_path)
-    assert found.search == search
+    assert found.search == written
     assert found.probes.rate_per_s.to_dict() == {1: 100, 2: 200}
     assert found.probes.latency_p99_us.iloc[0] == result.latency_us.p99
     assert pd.isna(found.probes.latency_p99_us.iloc[1])
