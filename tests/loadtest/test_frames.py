@@ -147,9 +147,8 @@ def test_transports_by_name_and_callers(tmp_path):
 
 
 def test_a_run_that_measured_nothing_has_empty_frames_with_their_columns(result, tmp_path):
-    nothing = structs.replace(
-        result, latency_us=None, service_us=None, histograms=None, intervals=[], timeline=[], error="broke"
-    )
+    absent = dict.fromkeys(("latency_us", "service_us", "histograms", "heatmap"))
+    nothing = structs.replace(result, **absent, intervals=[], timeline=[], error="broke")
     run = load(nothing, tmp_path / "run")
     assert run.summary.loc["run", "error"] == "broke"
     for name in FRAMES[1:]:

@@ -1,4 +1,4 @@
-"""What docs/loadtest shows can be done as written: commands parse, files load, snippets run, links lead somewhere."""
+"""What docs/loadtest shows can be done: commands parse, files load, snippets run, links lead somewhere."""
 
 import re
 import shlex
@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize("line", commands())
+@pytest.mark.parametrize("line", list(commands()))
 def test_a_command_is_one(folder, line):
     words = shlex.split(re.sub(r'"\$\(.*?\)"', "1", line), comments=True)
     command = loadtest

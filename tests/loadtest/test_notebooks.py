@@ -113,7 +113,5 @@ def test_data_are_small_result_folders_that_name_no_machines_paths(path):
     for file in files:
         assert not MACHINE_PATH.search(file.read_text(encoding="utf-8")), file
         json.loads(file.read_text(encoding="utf-8"))
-        loaded = (
-            load_run(file.parent).result if file.name == "result.json" else load_capacity(file.parent).search
-        )
-        assert loaded.command[:1] in ([], ["subjectbus"])
+        load = load_run if file.name == "result.json" else load_capacity
+        assert load(file.parent)
