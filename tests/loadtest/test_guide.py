@@ -56,7 +56,7 @@ def test_a_command_is_one(folder, line):
     while hasattr(command, "commands"):
         command = command.commands[words.pop(0)]
     parameters = command.make_context(command.name, words).params
-    if "overrides" in parameters:
+    if parameters.get("scenario"):
         assert load_scenario(parameters["scenario"], parameters["overrides"])
 
 
