@@ -4,7 +4,8 @@ The public API is what notebooks use: `load_run` for frames of a result folder, 
 and the types that they return.
 """
 
-from loadtest.frames import CapacitySearch, Run, load_capacity, load_run
+from typing import TYPE_CHECKING
+
 from loadtest.plan.scenario import (
     BroadcastScenario,
     FetchScenario,
@@ -14,6 +15,11 @@ from loadtest.plan.scenario import (
     shipped_scenarios,
 )
 from loadtest.result.schema import Latency, Result, read_result
+
+if TYPE_CHECKING:
+    from loadtest.frames import CapacitySearch, Run, load_capacity, load_run
+
+_FRAMES = ("CapacitySearch", "Run", "load_capacity", "load_run")
 
 __all__ = [
     "BroadcastScenario",
@@ -30,3 +36,12 @@ __all__ = [
     "read_result",
     "shipped_scenarios",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Frames, whose libraries the processes of a run do without (PEP 562)."""
+    if name not in _FRAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from loadtest import frames  # noqa: PLC0415
+
+    return getattr(frames, name)

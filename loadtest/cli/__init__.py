@@ -1,69 +1,25 @@
 """`subjectbus loadtest`: the commands that this package contributes."""
 
-from pathlib import Path
-from typing import Any
+from importlib import import_module
 
 import click
 
-from loadtest.cli.capacity import capacity
-from loadtest.cli.compare import compare
-from loadtest.cli.hosts import hosts
-from loadtest.cli.options import Asked, planned_run, running_options
-from loadtest.cli.repeat import run_repeatedly
-from loadtest.cli.report import report
-from loadtest.errors import RunError
-from loadtest.experiments.single import run_into
-from loadtest.plan.scenario import shipped_scenarios
-from loadtest.processes.interrupts import Interrupts
-from loadtest.report import artifacts
-from loadtest.report.console import Console
+_COMMANDS = ("capacity", "compare", "hosts", "report", "run", "scenarios")
 
 
-@click.group()
+class _Commands(click.Group):
+    """Each command is imported when it is asked for: with drawing and SSH, all of them take a second."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's
+        if cmd_name not in _COMMANDS:
+            return None
+        command = getattr(import_module(f"loadtest.cli.{cmd_name}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(cls=_Commands)
 def loadtest() -> None:
     """Run load tests and render their results."""
-
-
-loadtest.add_command(capacity)
-loadtest.add_command(compare)
-loadtest.add_command(report)
-loadtest.add_command(hosts)
-
-
-@loadtest.command()
-@running_options
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Result folder. Else results/SCENARIO-TIME."
-)
-@click.option(
-    "--repeat",
-    "times",
-    type=click.IntRange(min=2),
-    metavar="N",
-    help="Run it N times, into DIR/run-1 and so on, and tell median and spread of each figure.",
-)
-def run(*, out: Path | None, times: int | None, quiet: bool, **asked: Any) -> int:  # noqa: ANN401 - click's
-    """Run SCENARIO, a shipped one by name or a TOML file.
-
-    Exit status: 0 every threshold, the conservation check, the agreement with the own broker's counters and a
-    soak's trends hold, 1 one of them does not, 2 unusable arguments, 3 the run itself failed, with what was
-    collected still written.
-    """
-    with planned_run(Asked(quiet=quiet, **asked)) as (plan, options):
-        folder = out or artifacts.default_folder(plan.name)
-        if times is not None:
-            return run_repeatedly(times, plan, folder, options, quiet=quiet)
-        console = Console(plan, quiet=quiet)
-        with Interrupts() as interrupts:
-            result = run_into(plan, folder, options, console, interrupts)
-    console.conclude(result, folder)
-    if result.error:
-        raise RunError(result.error)
-    return 0 if result.holds else 1
-
-
-@loadtest.command()
-def scenarios() -> None:
-    """List the shipped scenarios."""
-    for name, description in shipped_scenarios().items():
-        click.echo(f"{name}  {description}")

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-from loadtest.hosts.machines import open_machines
 from loadtest.plan.inventory import load_inventory
 from loadtest.plan.scenario import Plan, Scenario, TransportsScenario, load_scenario, with_transport
 from loadtest.plan.target import parse_monitor, parse_target
@@ -101,6 +100,9 @@ def planned_run(asked: Asked) -> Iterator[tuple[Plan, Options]]:
     has_target = options.target is not None
     inventory.require_roles(has_target=has_target, needs_providers=isinstance(plan, Scenario))
     plan = fit_to_hosts(plan, inventory.hosts, has_target=has_target)
+    # Imported here: SSH takes a while to load, and most runs are on one machine.
+    from loadtest.hosts.machines import open_machines  # noqa: PLC0415
+
     with open_machines(inventory.hosts, _say(quiet=asked.quiet)) as machines:
         hosts = [Manned(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
         yield plan, replace(options, hosts=hosts)
