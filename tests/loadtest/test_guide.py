@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 
+import click
 import pytest
 
 from loadtest.cli import loadtest
@@ -53,8 +54,8 @@ def folder(tmp_path, monkeypatch):
 def test_a_command_is_one(folder, line):
     words = shlex.split(re.sub(r'"\$\(.*?\)"', "1", line), comments=True)
     command = loadtest
-    while hasattr(command, "commands"):
-        command = command.commands[words.pop(0)]
+    while isinstance(command, click.Group):
+        command = command.get_command(click.Context(command), words.pop(0))
     parameters = command.make_context(command.name, words).params
     if parameters.get("scenario"):
         assert load_scenario(parameters["scenario"], parameters["overrides"])
