@@ -141,5 +141,5 @@ def _plan_run(asked: Asked) -> tuple[Plan, Options]:
         server_pid=asked.server_pid,
         broker_cpus=parse_cpus(asked.broker_cpus) if asked.broker_cpus is not None else None,
         load_cpus=parse_cpus(asked.load_cpus) if asked.load_cpus is not None else None,
-        command=sys.argv[1:],
+        command=["subjectbus", *sys.argv[1:]],
     )
