@@ -213,7 +213,7 @@ class RemoteMachine:
     def require_present(self) -> None:
         """See Machine."""
         if self.lost is not None:
-            raise self.error(self.lost)
+            raise self.error(f"lost: {self.lost}")
 
     def start(self, program: Program) -> RemoteProcess:
         """See Machine."""
@@ -346,7 +346,7 @@ class RemoteMachine:
             self._threads[1].join(_ANSWER_TIMEOUT_S)
         last = f": {self._last_words[-1]}" if self._last_words else ""
         with self._answered:
-            self.lost = f"lost: {why}{last}"
+            self.lost = f"{why}{last}"
             self._answered.notify_all()
         for process in list(self._processes.values()):
             process.notify()

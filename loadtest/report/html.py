@@ -44,6 +44,7 @@ def render_report(result: Result) -> str:
         failures=verdicts.failures(result),
         missing=machines.missing(result),
         hosts=machines.tabulate(result),
+        workers=machines.tabulate_workers(result),
         environments=machines.environments(result),
         command=reproduce.command_line(result),
         command_of_file=reproduce.from_file(result),

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loadtest.report.canvas import Table
-from loadtest.result.schema import Host, Result
+from loadtest.result.schema import Host, Result, WorkerCounts
 
 _ABSENT = "-"
 _MS_PER_S = 1e3
+_US_PER_MS = 1e3
 
 
 def missing(result: Result) -> list[str]:
@@ -30,6 +31,25 @@ def _row(host: Host) -> list[str]:
         ", ".join(host.processes) or _ABSENT,
         _offset(host),
         f"lost: {host.lost}" if host.lost else "complete",
+    ]
+
+
+def tabulate_workers(result: Result) -> Table:
+    """A row for each process of the load."""
+    columns = ["process", "host", "connections", "sent", "received", "errors", "timed out"]
+    columns += ["p50, ms", "p99, ms", "maximum, ms", "slip at worst, ms"]
+    return Table(columns, [_worker_row(worker) for worker in result.workers])
+
+
+def _worker_row(worker: WorkerCounts) -> list[str]:
+    counts = (worker.connections, worker.sent, worker.received, worker.errors, worker.timed_out)
+    latency = worker.latency_us
+    times = [None] * 3 if latency is None else [latency.p50, latency.p99, latency.max]
+    return [
+        worker.name,
+        worker.host,
+        *(f"{count:,}" for count in counts),
+        *(_ABSENT if us is None else f"{us / _US_PER_MS:,.2f}" for us in (*times, worker.max_send_lag_us)),
     ]
 
 

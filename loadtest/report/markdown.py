@@ -13,7 +13,7 @@ from loadtest.report.comparison import (
     explain_latency,
 )
 from loadtest.report.reproduce import SCENARIO_FILE, command_line, from_file, to_toml
-from loadtest.result.schema import Host, Result, WorkerCounts
+from loadtest.result.schema import Host, Result
 
 _ABSENT = "-"
 _SPECIAL = re.compile(r"[\\`*\[\]<>|]")
@@ -166,29 +166,10 @@ def _workers(result: Result) -> Iterator[str]:
     """Nothing where the run is that of one."""
     if len(result.workers) <= 1:
         return
-    columns = [
-        "process",
-        "host",
-        "connections",
-        "sent",
-        "received",
-        "errors",
-        "timed out",
-        "p50, ms",
-        "p99, ms",
-    ]
+    table = machines.tabulate_workers(result)
     yield "## Processes"
     yield ""
-    yield from _table(columns, [_describe_worker(worker) for worker in result.workers])
-
-
-def _describe_worker(worker: WorkerCounts) -> list[str]:
-    counts = (worker.connections, worker.sent, worker.received, worker.errors, worker.timed_out)
-    latency = worker.latency_us
-    times = (
-        [_ABSENT] * 2 if latency is None else [f"{at / _US_PER_MS:,.2f}" for at in (latency.p50, latency.p99)]
-    )
-    return [worker.name, worker.host, *(f"{count:,}" for count in counts), *times]
+    yield from _table(table.columns, table.rows)
 
 
 def _environment(result: Result) -> Iterator[str]:

@@ -170,7 +170,7 @@ def test_a_machine_whose_agent_is_killed_is_lost():
         agent.kill()
         # Nobody waits for what nobody will tell.
         assert process.wait(60) is None
-        assert machine.lost == "lost: its agent has ended"
+        assert machine.lost == "its agent has ended"
         with pytest.raises(HostError, match=r"host b \(192\.0\.2\.7\): lost: its agent has ended"):
             machine.require_present()
         with pytest.raises(RunError):

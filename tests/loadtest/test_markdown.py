@@ -116,7 +116,7 @@ def test_a_run_in_which_things_went_wrong():
     assert table["b (10.0.0.2)"] == ["requestor", *"-----"]
     processes = text.table("Processes")
     assert processes["requestor 1"][:6] == ["b", "100", "103", "100", "1", "2"]
-    assert processes["provider 1"] == ["a", "16", "150", "150", "0", "0", "-", "-"]
+    assert processes["provider 1"] == ["a", "16", "150", "150", "0", "0", "-", "-", "-", "-"]
     assert any(line.startswith("fails: the run: host b was lost") for line in text.lines)
 
 
