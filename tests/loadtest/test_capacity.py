@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import subprocess
+import tempfile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -25,6 +27,7 @@ from subjectbus import UsageError
 from subjectbus.cli import main
 from tests.loadtest import samples
 from tests.loadtest.queues import Queue, queue_result
+from tests.steadiness import on_a_steady_machine
 
 SLO = ("latency_us.p99 < 100000",)
 
@@ -298,14 +301,15 @@ def command(folder, *arguments):
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
+@on_a_steady_machine
 def test_providers_that_serve_a_known_rate(tmp_path):
     """The whole way: a D/1 queue in the providers, found by real runs."""
     served = 1300
-    folder = tmp_path / "search"
+    folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "search"
     arguments = command(
         folder, "--set", f"provider_rate={served}", "--slo", "achieved.errors == 0", "--from", "900",
-        "--probe-s", "1", "--precision", "0.05",
+        "--probe-s", "2", "--precision", "0.05",
     )  # fmt: skip
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=170, check=False)
     assert ended.returncode == 0, ended.stderr
@@ -314,8 +318,8 @@ def test_providers_that_serve_a_known_rate(tmp_path):
     assert found.capacity == pytest.approx(served, rel=0.05)
     assert found.capacity_achieved == pytest.approx(served, rel=0.05)
     assert found.fails_at > served * 0.99
-    failing = [probe for probe in found.probes if probe.verdict == "fails"]
-    assert all("of what was planned; at least 99 % are needed" in probe.reasons[0] for probe in failing)
+    [*_, last] = [probe for probe in found.probes if probe.verdict == "fails"]
+    assert "of what was planned; at least 99 % are needed" in last.reasons[0]
     for probe in found.probes:
         assert read_result(folder / probe.folder).requested.rate == probe.rate
     assert (folder / "report.md").read_text().startswith("# Capacity of autocomplete")
@@ -333,9 +337,12 @@ def test_ctrl_c_keeps_what_was_found(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 3, said
-    assert said.startswith("subjectbus: error: interrupted; 200/s held so far")
     found = read_capacity(folder)
-    assert (found.ending, found.capacity) == ("interrupted", 200)
+    assert found.ending == "interrupted"
+    # On a machine that stood still in the first probe, that one was made again.
+    assert found.capacity in (200, None)
+    held = "200/s held so far" if found.capacity else "no rate held so far"
+    assert said.startswith(f"subjectbus: error: interrupted; {held}")
     assert (second.parent / "probe-01-200" / "result.json").exists()
     assert "did not come to its end" in (folder / "report.html").read_text()
 

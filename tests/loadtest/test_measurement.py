@@ -14,6 +14,7 @@ from loadtest.collect.build import build_result
 from loadtest.processes.interrupts import Interrupts
 from loadtest.result.histogram import Histogram
 from loadtest.run.execution import Options, run_scenario
+from tests.steadiness import on_a_steady_machine
 
 DELAY_S, STALL_S, EVERY_S = 0.050, 1.0, 10.0
 WARMUP_S, DURATION_S = 1.5, 10.0
@@ -102,6 +103,7 @@ def test_the_model_is_what_can_be_worked_out_by_hand():
     assert latencies[: len(expected)] == pytest.approx(expected, abs=CALLERS / RATE + 1e-9)
 
 
+@on_a_steady_machine
 def test_callers_who_wait_for_their_replies():
     result = measure(
         transport="rest",
@@ -147,6 +149,7 @@ def test_callers_who_wait_for_their_replies():
     assert worst in slips[first : first + 2]
 
 
+@on_a_steady_machine
 def test_users_who_do_not_wait_for_their_replies():
     rate = 500.0
     result = measure(
@@ -180,6 +183,7 @@ def test_users_who_do_not_wait_for_their_replies():
 CAPACITY = 200.0
 
 
+@on_a_steady_machine
 def test_providers_that_could_answer_more():
     """Half of what they could: an M/D/1 queue with the load 1/2."""
     rate, service_s = CAPACITY / 2, 1 / CAPACITY
@@ -204,6 +208,7 @@ def test_providers_that_could_answer_more():
     assert service_s + wait_s - error_s < mean_s < service_s + wait_s + error_s + 0.003
 
 
+@on_a_steady_machine
 def test_providers_that_are_asked_for_more_than_they_can_answer():
     """One and a half times as much: what is due t seconds after the start waits for t / 2."""
     rate, duration_s = 1.5 * CAPACITY, 3.0
