@@ -311,7 +311,7 @@ class Start(Struct, frozen=True, tag="start", tag_field="command"):
 
 
 class Stop(Struct, frozen=True, tag="stop", tag_field="command"):
-    """End early or, for providers, end."""
+    """End early or, for providers, end; whoever still drains and is told again ends at once."""
 
 
 Command = Configure | Connect | Start | Stop

@@ -26,8 +26,8 @@ def run_into(plan: Plan, folder: Path, options: Options, console: Console, inter
         UsageError: It cannot be run like this; the folder, if new, is not left behind.
         RunError: The result cannot be written; the console has told it.
     """
-    artifacts.create_folder(folder)
     interrupts.release()
+    artifacts.create_folder(folder)
     try:
         result, logged = _execute(plan, options, console, interrupts)
     except UsageError:

@@ -84,6 +84,7 @@ class Connection:
     def __init__(self, host: HostPlan) -> None:
         self.host = host
         self._fabric: Any = None
+        self._is_closed = False
 
     def __enter__(self) -> Self:
         return self
@@ -97,16 +98,19 @@ class Connection:
         """Connects and logs in; `timeout_s` bounds each of the two.
 
         Raises:
-            HostError: It cannot be reached, is not who it should be, or lets us not in.
+            HostError: It cannot be reached, is not who it should be, or lets us not in; or it was closed.
         """
-        self.close()
+        self._shut()
         with self._connecting(timeout_s):
             self._fabric = connection = self._prepare(timeout_s)
             try:
                 connection.open()
             except BaseException:
-                self.close()  # what was begun would keep a thread
+                self._shut()  # what was begun would keep a thread
                 raise
+        if self._is_closed:
+            self._shut()
+            raise self.error("connection closed")
         transport = connection.transport
         transport.set_keepalive(KEEPALIVE_S)
         # Behind a ProxyCommand there is no socket of ours; its own keepalive has to serve.
@@ -129,6 +133,27 @@ class Connection:
         if done.return_code < 0:  # Paramiko's word for none
             raise self.error(f"{_LOST} during `{_shortened(command)}`")
         return Completed(done.return_code, done.stdout, done.stderr)
+
+    def run_attached(self, argv: Sequence[str], timeout_s: float) -> Completed:
+        """Runs a command whose standard input lasts as long as it is waited for, to be able to end with it.
+
+        Raises:
+            HostError: It said nothing for `timeout_s`, or the connection was lost.
+        """
+        channel = self.start(argv)
+        channel.settimeout(timeout_s)
+        try:
+            stdout, stderr = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
+        except TimeoutError as error:
+            raise self.error(f"no end of `{_shortened(shlex.join(argv))}` within {timeout_s:g} s") from error
+        except (OSError, EOFError, SSHException) as error:
+            raise self.error("connection lost") from error
+        finally:
+            channel.close()
+        if not channel.exit_status_ready():
+            raise self.error(f"connection lost during `{_shortened(shlex.join(argv))}`")
+        status = channel.recv_exit_status()
+        return Completed(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
     def put(self, local: Path, remote: str) -> None:
         """Copies a file to the path `remote`, which is relative to where logins begin.
@@ -161,13 +186,18 @@ class Connection:
             return channel
 
     def close(self) -> None:
-        """Closes the connection with all its channels; of a closed one, nothing happens."""
+        """Closes the connection with all its channels, for good; of a closed one, nothing happens."""
+        self._is_closed = True
+        self._shut()
+
+    def _shut(self) -> None:
         connection, self._fabric = self._fabric, None
         # Fabric leaves those open that lead here (ProxyJump); a ProxyCommand is text, and needs no closing.
         while isinstance(connection, fabric.Connection):
             with contextlib.suppress(OSError, EOFError, SSHException):
                 connection.close()
-            connection.client.close()
+            with contextlib.suppress(OSError, EOFError, SSHException):
+                connection.client.close()
             connection = connection.gateway
 
     def error(self, what: str) -> HostError:

@@ -67,6 +67,9 @@ def gather_facts(connection: Connection, python: str) -> Facts:
     try:
         lines = channel.makefile("r")
         first = lines.readline()
+        # What a login prints comes first.
+        while first and not first.startswith("{"):
+            first = lines.readline()
         if not first:
             said = channel.makefile_stderr("r").read().decode(errors="replace").split("\n")
             raise connection.error(f"{_FAILED}: {next(filter(None, reversed(said)), 'no answer')}")

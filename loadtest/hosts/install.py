@@ -95,7 +95,7 @@ def install(connection: Connection, python: Interpreter, say: Callable[[str], No
 def _act(connection: Connection, python: Interpreter, action: str, argument: object) -> str:
     text = (files("loadtest.hosts") / "remote_install.py").read_text(encoding="utf-8")
     command = [python.executable, "-c", text, action, build_id(), str(argument)]
-    done = connection.run(command, _INSTALL_TIMEOUT_S)
+    done = connection.run_attached(command, _INSTALL_TIMEOUT_S)
     if done.status != 0:
         raise connection.error(f"cannot install: {done.last_line}")
     return done.last_output

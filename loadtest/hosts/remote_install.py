@@ -3,15 +3,18 @@
 `python -c TEXT prepare BUILD BYTES` prints a new folder to upload wheels to; `python -c TEXT install BUILD
 FOLDER` makes a virtual environment of them and prints its interpreter. Each ends with status 1 and a line on
 standard error if it fails. A build is what its link points to, and that appears when all is done: an install
-that was interrupted, or two at the same time, are never in the way.
+that was interrupted, or two at the same time, are never in the way. It lasts as long as its standard input.
 """
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 _ABANDONED_AFTER_S = 3600
@@ -94,9 +97,23 @@ def _last_line(text: str) -> str:
     return (lines or text.strip().splitlines() or ["no reason given"])[-1]
 
 
+def _end_with_input() -> None:
+    """Whatever this process has started ends with it when its input does: nobody waits for it any more."""
+    with suppress(PermissionError):  # it leads a session, and so a group, already
+        os.setpgid(0, 0)
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main() -> None:
     """Does what the arguments say."""
     action, build, argument = sys.argv[1:]
+    _end_with_input()
     try:
         if action == "prepare":
             print(prepare(build, int(argument)))  # noqa: T201 - the whole point

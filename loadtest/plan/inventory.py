@@ -29,6 +29,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 Count = Annotated[int, Meta(ge=1)]
 _NAME_LENGTH = 40
+_CPU_DIGITS = 4  # more than any machine has
 _REQUIRED = {
     "name": 'what progress and reports call it, such as "a"',
     "address": "its name or IP address",
@@ -55,7 +56,7 @@ class _Access(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Processors of its processes, such as "0,2-3"."""
     sources: tuple[str, ...] = ()
     """Its addresses to connect from, in turn, where one has too few ports."""
-    threads: Count | None = None
+    threads: Annotated[int, Meta(ge=1, le=1024)] | None = None
     """Threads of each process; without it as the scenario says."""
     driver: Literal["auto", "epoll", "uring"] | None = None
     """How its processes ask the kernel; without it as the scenario says."""
@@ -142,7 +143,9 @@ def _parse(document: dict[str, Any], path: Path) -> tuple[HostPlan, ...]:
         raise ConfigError(f"{path}: hosts: expected tables [[hosts]], one for each host")
     hosts = tuple(_host(table, defaults, path, index) for index, table in enumerate(tables, 1))
     _refuse_duplicates(hosts, path, "name", lambda host: host.name)
-    _refuse_duplicates(hosts, path, "address and port", lambda host: f"{host.address} port {host.port}")
+    _refuse_duplicates(
+        hosts, path, "address and port", lambda host: f"{host.address.casefold()} port {host.port}"
+    )
     return hosts
 
 
@@ -200,6 +203,10 @@ def _find_fault(host: HostPlan) -> str | None:
             not name or len(name) > _NAME_LENGTH or not name.isprintable() or " " in name or "/" in name,
             f"name: expected 1 to {_NAME_LENGTH} characters without space and /, got {name!r}",
         ),
+        *(
+            (getattr(host, key) == "", f"{key}: expected a text that is not empty, or no such key")
+            for key in ("user", "python")
+        ),
         ("@" in address, f'address: the user has a key of its own, user = "{address.partition("@")[0]}"'),
         (
             address.count(":") == 1,
@@ -215,6 +222,7 @@ def _find_fault(host: HostPlan) -> str | None:
             f"cpus: expected numbers and ranges such as 0,2-3, got {host.cpus!r}",
         ),
         *((not _is_ip(source), f"sources: expected IP addresses, got {source!r}") for source in host.sources),
+        (len(set(host.sources)) < len(host.sources), "sources: an address is there twice"),
     )
     return next((text for is_fault, text in faults if is_fault), None)
 
@@ -228,14 +236,18 @@ def _is_ip(text: str) -> bool:
 
 
 def _is_address(text: str) -> bool:
-    return _is_ip(text) or (text != "" and text.isprintable() and not set(text) & set(" :/@[]\"'"))
+    if _is_ip(text):
+        return not ipaddress.ip_address(text).is_unspecified
+    return text[:1] not in ("", "-") and text.isprintable() and not set(text) & set(" :/@[]\"'")
 
 
 def _is_cpu_list(text: str) -> bool:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         numbers = (first, last) if dash else (first,)
-        if not all(number.isascii() and number.isdigit() for number in numbers):
+        if not all(
+            number.isascii() and number.isdigit() and len(number) <= _CPU_DIGITS for number in numbers
+        ):
             return False
         if dash and int(last) < int(first):
             return False

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from functools import partial
 from http.client import HTTPException
 
@@ -27,6 +28,7 @@ from loadtest.processes.agent_messages import (
     Counted,
     Ended,
     EndInput,
+    Forget,
     Hello,
     Input,
     Kill,
@@ -47,33 +49,64 @@ from loadtest.sampling.host import HostSampler
 from loadtest.sampling.monitor import Counters, describe_failure
 
 _POLL_S = 0.02
-_END_S = 2.0
+_END_S = 1.0
+_MUCH_UNWRITTEN_BYTES = 1 << 20
+_MOST_UNWRITTEN_BYTES = 64 << 20
 
 
 class _Voice:
-    """Writes what is said from a thread of its own: nobody else ever waits for a channel that is stuck."""
+    """Writes what is said from a thread of its own: no order ever waits for a channel that is stuck."""
 
     def __init__(self) -> None:
-        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._changed = threading.Condition()
+        self._is_closing = False
         self.broken = False
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def say(self, said: Said) -> None:
-        self._lines.put(msgspec.json.encode(said) + b"\n")
+        line = msgspec.json.encode(said) + b"\n"
+        with self._changed:
+            self._lines.append(line)
+            self._bytes += len(line)
+            self._changed.notify_all()
+
+    def wait_for_room(self) -> None:
+        """For those who may wait, so that what is not written yet stays within bounds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._bytes < _MOST_UNWRITTEN_BYTES or self.broken)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether much is not written yet."""
+        return self._bytes > _MUCH_UNWRITTEN_BYTES
 
     def close(self) -> None:
         """Everything is written, if that is possible soon."""
-        self._lines.put(None)
+        with self._changed:
+            self._is_closing = True
+            self._changed.notify_all()
         self._thread.join(_END_S)
 
     def _write(self) -> None:
         try:
-            while (line := self._lines.get()) is not None:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._lines or self._is_closing)
+                    if not self._lines:
+                        return
+                    line = self._lines.popleft()
                 sys.stdout.buffer.write(line)
                 sys.stdout.buffer.flush()
+                with self._changed:
+                    self._bytes -= len(line)
+                    self._changed.notify_all()
         except OSError:
-            self.broken = True
+            with self._changed:
+                self.broken = True
+                self._changed.notify_all()
 
 
 class _Agent:
@@ -81,9 +114,8 @@ class _Agent:
         self._voice = _Voice()
         self._machine = LocalMachine()
         self._processes: dict[int, LocalProcess] = {}
-        self._ended: set[int] = set()
         self._counters: dict[str, Counters] = {}
-        self._questions: queue.SimpleQueue[Read] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[Read | Forget] = queue.SimpleQueue()
 
     def serve(self) -> None:
         """Until the run's end."""
@@ -94,18 +126,19 @@ class _Agent:
         sampler = HostSampler()
         heard_s = time.monotonic()
         try:
-            while not (orders.ended or self._voice.broken or time.monotonic() - heard_s > SILENCE_S):
+            while not (orders.ended or self._voice.broken):
                 for order in orders.poll(_POLL_S):
-                    heard_s = time.monotonic()
                     self._obey(order)
+                    # After it: what came while it was obeyed has not been looked for yet.
+                    heard_s = time.monotonic()
+                if time.monotonic() - heard_s > SILENCE_S:
+                    break
                 self._note_ended()
                 if (sample := sampler.sample()) is not None:
                     self._voice.say(Sampled(sample))
         finally:
             for process in self._processes.values():
                 process.kill()
-            for process in self._processes.values():
-                process.wait(_END_S)
             self._voice.close()
 
     def _obey(self, order: Order) -> None:
@@ -114,7 +147,7 @@ class _Agent:
                 self._voice.say(Answered(sent_s, time.monotonic()))
             case Launch():
                 self._launch(order)
-            case Read():
+            case Read() | Forget():
                 self._questions.put(order)
             case Measure():
                 self._voice.say(self._measure(order))
@@ -154,12 +187,15 @@ class _Agent:
         self._voice.say(Started(number, process.pid))
 
     def _tell(self, number: int, line: bytes, *, error: bool) -> None:
+        if error and self._voice.is_behind:
+            return  # what matters more has to get through
+        self._voice.wait_for_room()
         self._voice.say(Wrote(number, line.decode("utf-8", "replace"), error))
 
     def _note_ended(self) -> None:
-        for number, process in self._processes.items():
-            if number not in self._ended and (status := process.poll()) is not None:
-                self._ended.add(number)
+        for number, process in list(self._processes.items()):
+            if (status := process.poll()) is not None:
+                del self._processes[number]
                 self._voice.say(Ended(number, status))
 
     def _measure(self, order: Measure) -> Measured:
@@ -177,10 +213,13 @@ class _Agent:
         """A broker that does not answer keeps nobody waiting but those who want its counters."""
         while True:
             order = self._questions.get()
+            if isinstance(order, Forget):
+                if (counters := self._counters.pop(order.url, None)) is not None:
+                    counters.close()
+                continue
             if order.url not in self._counters:
                 self._counters[order.url] = self._machine.open_counters(order.url)
-            counters = self._counters[order.url]
-            self._voice.say(_answer(order, counters))
+            self._voice.say(_answer(order, self._counters[order.url]))
 
 
 def _answer(order: Read, counters: Counters) -> Counted:

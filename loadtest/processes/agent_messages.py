@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from loadtest.result.schema import HostSample
 
-SILENCE_S = 5.0
+SILENCE_S = 4.0
 """Who has heard nothing for so long takes the other side for lost. Both say something each second."""
 
 
@@ -69,7 +69,13 @@ class Read(Struct, frozen=True, tag="read", tag_field="order"):
     timeout_s: float
 
 
-Order = Launch | Input | EndInput | Terminate | Kill | Beat | Measure | Read
+class Forget(Struct, frozen=True, tag="forget", tag_field="order"):
+    """Counters that are read no more."""
+
+    url: str
+
+
+Order = Launch | Input | EndInput | Terminate | Kill | Beat | Measure | Read | Forget
 
 
 class Hello(Struct, frozen=True, tag="hello", tag_field="said"):

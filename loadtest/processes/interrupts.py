@@ -27,8 +27,10 @@ class Interrupts:
         self._held = True
 
     def release(self) -> None:
-        """From now on the first one raises again."""
+        """From now on the first one raises again; KeyboardInterrupt when it has come already."""
         self._held = False
+        if self.count:
+            raise KeyboardInterrupt
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
         self.count += 1

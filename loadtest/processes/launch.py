@@ -19,6 +19,7 @@ from loadtest.engine.messages import (
     Failed,
     Finished,
     Progress,
+    ProviderConfig,
     ProviderResult,
     Reported,
     RequestorResult,
@@ -56,10 +57,19 @@ class Seat:
         if self.sources:
             changes["sources"] = self.sources
         if self.threads is not None:
-            changes["threads"] = self.threads
+            # As many as have something to do: the file's defaults are for hosts of any role.
+            changes["threads"] = min(self.threads, *_shared(config))
         if self.driver is not None:
             changes["driver"] = self.driver
         return structs.replace(config, **changes)
+
+
+def _shared(config: EngineConfig) -> list[int]:
+    """What an engine's threads share, each of them at least one."""
+    if isinstance(config, ProviderConfig):
+        return [config.providers]
+    counts = (getattr(config, name, 0) for name in ("users", "outstanding", "calls"))
+    return [count for count in counts if count]
 
 
 class Child:
@@ -149,6 +159,10 @@ class Broker(Child):
         """`address` is the one that the load connects to, unless the configuration says otherwise."""
         self.addresses: dict[str, str] = {}
         self._address = address
+        if seat.driver is not None:
+            config = structs.replace(config, driver=seat.driver)
+        if seat.threads is not None:
+            config = structs.replace(config, shards=seat.threads)
         listening = seat.machine.listening_address(address) if seat.machine.address else address
         flags = _serve_flags(config, listening)
         super().__init__(name, ["subjectbus", "serve", *flags], seat, connections)

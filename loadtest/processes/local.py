@@ -1,6 +1,5 @@
 """Processes of this machine."""
 
-import os
 import platform
 import subprocess
 import threading
@@ -136,6 +135,9 @@ class LocalMachine:
     def require_present(self) -> None:
         """See Machine."""
 
+    def close(self) -> None:
+        """See Machine: its processes are children of this one."""
+
     def start(self, program: Program) -> LocalProcess:
         """See Machine."""
         try:
@@ -159,8 +161,3 @@ class LocalMachine:
         if wanted in here:
             return wanted
         return "::" if ":" in wanted else "0.0.0.0"  # noqa: S104 - it is reached under an address of a router
-
-
-def cores() -> int:
-    """Hardware threads of this machine."""
-    return os.cpu_count() or 1

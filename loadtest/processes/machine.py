@@ -61,12 +61,17 @@ class Machine(Protocol):
     name: str
     address: str | None
     """None for this one."""
-    clock_offset_s: float | None
-    """Its monotonic clock less this machine's; None where it is the same clock."""
-    clock_error_s: float | None
     environment: Mapping[str, Any]
     samples: list[HostSample]
     """One a second, times by this machine's monotonic clock."""
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """Its monotonic clock less this machine's; None where it is the same clock."""
+
+    @property
+    def clock_error_s(self) -> float | None:
+        """How far off that can be."""
 
     @property
     def lost(self) -> str | None:
@@ -77,6 +82,9 @@ class Machine(Protocol):
 
     def start(self, program: Program) -> Process:
         """Starts a process; RunError when that fails."""
+
+    def close(self) -> None:
+        """Ends whatever still runs there for the run, where that needs somebody; it is of no use any more."""
 
     def sample(self) -> None:
         """To be called often: adds to the samples, where nobody else does."""

@@ -5,10 +5,10 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import IO, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 from msgspec import structs
@@ -21,6 +21,7 @@ from loadtest.processes.agent_messages import (
     Counted,
     Ended,
     EndInput,
+    Forget,
     Hello,
     Input,
     Kill,
@@ -45,16 +46,20 @@ _HELLO_TIMEOUT_S = 20.0
 _START_TIMEOUT_S = 10.0
 _ANSWER_TIMEOUT_S = 1.0
 _DESCRIPTORS_TIMEOUT_S = 5.0
-_END_TIMEOUT_S = 5.0
+_END_TIMEOUT_S = 3.0
+_LAST_WORDS_S = 1.0
 _KEPT_LINES = 20
+_KEPT_EXCHANGES = 60
 
 
 class Channel(Protocol):
     """Three byte streams to an agent's process."""
 
-    output: IO[bytes]
-    """What it writes to its standard output."""
-    errors: IO[bytes]
+    def receive(self) -> bytes:
+        """Some of what it writes to its standard output, as soon as there is any; nothing at its end."""
+
+    def receive_error(self) -> bytes:
+        """The same of its standard error."""
 
     def send(self, data: bytes) -> None:
         """Writes to its standard input; OSError when that cannot be done."""
@@ -63,7 +68,23 @@ class Channel(Protocol):
         """Closes its standard input."""
 
     def close(self) -> None:
-        """Ends all of them; what is being read ends, too."""
+        """Ends all of them; what is being received ends, too."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what carries it has gone, so that its end does not tell that of the process."""
+
+
+def _lines(receive: Callable[[], bytes]) -> Iterator[bytes]:
+    """The lines of a stream; one that its end cuts off is none."""
+    parts: list[bytes] = []
+    while chunk := receive():
+        *complete, rest = chunk.split(b"\n")
+        if complete:
+            yield b"".join([*parts, complete[0]])
+            yield from complete[1:]
+            parts = []
+        parts.append(rest)
 
 
 class RemoteProcess:
@@ -168,8 +189,6 @@ class RemoteMachine:
         self.address: str | None = address
         self.environment: Mapping[str, Any] = {}
         self.samples = []
-        self.clock_offset_s: float | None = None
-        self.clock_error_s: float | None = None
         self.lost: str | None = None
         self._addresses: list[str] = []
         self._channel = channel
@@ -177,6 +196,8 @@ class RemoteMachine:
         self._processes: dict[int, RemoteProcess] = {}
         self._numbers = itertools.count(1)
         self._answers: dict[int, Said | None] = {}
+        self._exchanges: deque[tuple[float, float]] = deque(maxlen=_KEPT_EXCHANGES)
+        """Half of how long each took, and the clock's offset by it."""
         self._answered = threading.Condition()
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._heard_s = time.monotonic()
@@ -186,6 +207,16 @@ class RemoteMachine:
             threading.Thread(target=work, name=f"{name} {work.__name__}", daemon=True)
             for work in (self._listen, self._note_errors, self._write, self._beat)
         ]
+
+    @property
+    def clock_offset_s(self) -> float | None:
+        """See Machine; of the last minute, for clocks drift."""
+        return min(self._exchanges)[1] if self._exchanges else None
+
+    @property
+    def clock_error_s(self) -> float | None:
+        """See Machine."""
+        return min(self._exchanges)[0] if self._exchanges else None
 
     @property
     def cores(self) -> int:
@@ -256,12 +287,15 @@ class RemoteMachine:
         return answer
 
     def close(self) -> None:
-        """Ends the agent, and waits a while for it."""
+        """Ends the agent, and waits a while for it; of a closed one, nothing happens."""
+        if self._is_closing:
+            return
         self._is_closing = True
         self._orders.put(None)
         listener = self._threads[0]
         if listener.ident is not None and self.lost is None:
             listener.join(_END_TIMEOUT_S)
+        self.lost = self.lost or "closed"
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -279,10 +313,10 @@ class RemoteMachine:
             self._lose(str(error) or type(error).__name__)
 
     def _beat(self) -> None:
-        """Says that the run is alive, and watches whether the agent is."""
+        """Says that the run is alive, and watches whether the agent is, once it has been there."""
         while not (self.lost or self._is_closing):
             self.order(Beat(time.monotonic()))
-            if time.monotonic() - self._heard_s > SILENCE_S:
+            if self.environment and time.monotonic() - self._heard_s > SILENCE_S:
                 self._lose(f"not heard for {SILENCE_S:.0f} s")
             beats = self._beats
             with self._answered:
@@ -296,18 +330,33 @@ class RemoteMachine:
     def _listen(self) -> None:
         decoder = msgspec.json.Decoder(Said)
         try:
-            for line in self._channel.output:
-                self._heard_s = time.monotonic()
-                self._handle(decoder.decode(line))
-            self._lose("its agent has ended")
+            for line in _lines(self._receive):
+                try:
+                    said = decoder.decode(line)
+                except msgspec.MsgspecError as error:
+                    if self.environment:
+                        raise
+                    # What a login prints comes before the agent's first word.
+                    self._last_words.append(line.decode("utf-8", "replace").strip() or str(error))
+                    continue
+                self._handle(said)
+            # Its last words come by another way.
+            self._threads[1].join(_LAST_WORDS_S)
+            self._lose("the connection was closed" if self._channel.is_cut else "its agent has ended")
         except msgspec.MsgspecError as error:
             self._lose(f"its agent is not understood: {error}")
         except OSError as error:
             self._lose(str(error) or type(error).__name__)
 
+    def _receive(self) -> bytes:
+        """Any byte is a sign of life: a result may take long to come over."""
+        chunk = self._channel.receive()
+        self._heard_s = time.monotonic()
+        return chunk
+
     def _note_errors(self) -> None:
         with suppress(OSError):
-            for line in self._channel.errors:
+            for line in _lines(self._channel.receive_error):
                 if text := line.decode("utf-8", "replace").strip():
                     self._last_words.append(text)
 
@@ -316,6 +365,8 @@ class RemoteMachine:
             case Started(number) | Wrote(number) | Ended(number):
                 if (process := self._processes.get(number)) is not None:
                     process.handle(said)
+                if isinstance(said, Ended):
+                    self._processes.pop(number, None)
                 return
             case Sampled(sample):
                 at_s = sample.t_s - (self.clock_offset_s or 0.0)
@@ -334,23 +385,20 @@ class RemoteMachine:
 
     def _note_clock(self, sent_s: float, at_s: float, received_s: float) -> None:
         """The quickest exchange tells most: the answer was given between both of our times (RFC 5905, 8)."""
+        self._exchanges.append(((received_s - sent_s) / 2, at_s - (sent_s + received_s) / 2))
         self._beats += 1
-        error_s = (received_s - sent_s) / 2
-        if self.clock_error_s is None or error_s < self.clock_error_s:
-            self.clock_offset_s, self.clock_error_s = at_s - (sent_s + received_s) / 2, error_s
 
     def _lose(self, why: str) -> None:
-        if self._is_closing or self.lost:
-            return
-        if self._threads[1].is_alive() and "ended" in why:
-            self._threads[1].join(_ANSWER_TIMEOUT_S)
+        """The first reason stands."""
         last = f": {self._last_words[-1]}" if self._last_words else ""
         with self._answered:
+            if self._is_closing or self.lost:
+                return
             self.lost = f"{why}{last}"
             self._answered.notify_all()
         for process in list(self._processes.values()):
             process.notify()
-        # Whoever sends or reads is let go, too.
+        # Whoever sends or receives is let go, too.
         threading.Thread(target=self._channel.close, daemon=True).start()
 
 
@@ -375,4 +423,5 @@ class RemoteCounters:
         """See Counters: it ends with its deadline."""
 
     def close(self) -> None:
-        """See Counters: the agent keeps the connection."""
+        """See Counters."""
+        self._machine.order(Forget(self._url))

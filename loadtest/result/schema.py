@@ -227,7 +227,7 @@ class HostSample(Struct, frozen=True, kw_only=True):
     memory_used_bytes: int
     """All but what is available to new processes."""
     net_in_bps: float
-    """Bits per second on all of its interfaces, loopback included."""
+    """Bits per second that its network interfaces received; loopback is none."""
     net_out_bps: float
     context_switches_per_s: float | None = None
     retransmits_per_s: float | None = None

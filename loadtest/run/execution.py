@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from loadtest.engine.messages import (
     Connect,
     Phase,
     Progress,
+    Reported,
     Start,
     Stop,
 )
@@ -43,7 +45,8 @@ _SAMPLE_EVERY_S = 1.0
 _START_DELAY_NS = 200_000_000
 _SPREAD_START_DELAY_NS = 1_000_000_000  # more than any exchange with a host takes
 _SLACK_S = 30.0
-_ACCOUNT_TIMEOUT_S = 5.0
+_DRAIN_PATIENCE_S = 1.5
+_REPORT_PATIENCE_S = 1.0
 _PHASES = get_args(Phase)
 _ADDED = ("connect_failures", "sent", "received", "outstanding", "timed_out", "errors")
 _SAMPLED = (
@@ -165,7 +168,15 @@ class _Run:
             finally:
                 self._observer.close()
                 self._collected.hosts = self._describe_hosts()
+        if self._interrupts.count or any(machine.lost for machine in self._placement.machines):
+            # Nothing more will be run, and what was collected may take a while to be written.
+            self._leave()
         return self._collected
+
+    def _leave(self) -> None:
+        machines = self._placement.machines
+        with ThreadPoolExecutor(len(machines)) as pool:
+            list(pool.map(lambda machine: machine.close(), machines))
 
     def _run_to_end(self) -> None:
         try:
@@ -341,20 +352,25 @@ class _Run:
         ]
 
     def _salvage(self, reason: str) -> None:
-        """The run has failed: whoever still lives sends no more, drains and reports; providers last."""
+        """The run has failed: whoever still lives sends no more, drains and reports, soon; providers last."""
         self._interrupts.hold()
         self._collected.error = reason
-        self._stop(self._fleet.requestors)
-        self._stop(self._fleet.providers)
+        for workers, patience_s in (
+            (self._fleet.requestors, _DRAIN_PATIENCE_S),
+            # Told again, they wait for nobody.
+            (self._fleet.requestors, _REPORT_PATIENCE_S),
+            (self._fleet.providers, _REPORT_PATIENCE_S),
+        ):
+            self._stop([worker for worker in workers if worker.reporting], patience_s)
         self._gather()
 
-    def _stop(self, workers: list[Worker]) -> None:
+    def _stop(self, workers: list[Worker], patience_s: float) -> None:
         """Waits for their results, unless told again to end."""
         told = self._interrupts.count
         for worker in workers:
             with suppress(RunError, UsageError):
                 worker.send(Stop())
-        deadline = time.monotonic() + self._scenario.timeout_s + _ACCOUNT_TIMEOUT_S
+        deadline = time.monotonic() + patience_s
         while time.monotonic() < deadline and any(worker.reporting for worker in workers):
             if self._interrupts.count > told:
                 return
@@ -379,8 +395,8 @@ class _Run:
         if total.phase == self._phase and now < self._next_sample_s:
             return
         if total.phase != self._phase and total.phase == "measuring":
-            self._collected.started = datetime.now(UTC) - timedelta(seconds=total.elapsed_s)
-            self._measuring_since_s = now - total.elapsed_s
+            self._measuring_since_s = self._phase_since_s()
+            self._collected.started = datetime.now(UTC) - timedelta(seconds=now - self._measuring_since_s)
             self._collected.measured_from_s = round(self._measuring_since_s - self._began_s, 3)
         self._phase = total.phase
         self._next_sample_s = now + _SAMPLE_EVERY_S
@@ -418,15 +434,21 @@ class _Run:
         pid = self._options.server_pid
         return count_descriptors(pid) if pid is not None else None
 
+    def _phase_since_s(self) -> float:
+        """When the phase began that the hindmost requestor is in, by the run's clock."""
+        report = min((worker.report for worker in self._fleet.requestors), key=_phase_number)
+        return report.at_s - report.progress.elapsed_s
+
     def _total(self) -> Progress:
         """All workers as one: counts added, in the phase of the requestor that is furthest behind."""
-        parts = [worker.progress for worker in self._fleet.requestors]
+        reports = [worker.report for worker in self._fleet.requestors]
+        parts = [report.progress for report in reports]
         opened = sum(worker.progress.connections for worker in self._fleet.providers)
         if not parts:
             return Progress(phase="connecting", connections=opened)
         received = sum(part.received for part in parts)
         weighted = sum(part.mean_us * part.received for part in parts)
-        hindmost = min(parts, key=lambda part: _PHASES.index(part.phase))
+        hindmost = min(reports, key=_phase_number).progress
         return structs.replace(
             hindmost,
             phase="connecting" if hindmost.phase == "idle" else hindmost.phase,
@@ -435,6 +457,10 @@ class _Run:
             mean_us=weighted / received if received else 0.0,
             max_us=max(part.max_us for part in parts),
         )
+
+
+def _phase_number(report: Reported) -> int:
+    return _PHASES.index(report.progress.phase)
 
 
 def _longest_sweep_s(scenario: Scenario) -> float:

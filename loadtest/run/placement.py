@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from loadtest.errors import HostError, ScenarioError
+from loadtest.errors import HostsFileError, ScenarioError
 from loadtest.plan.inventory import HostPlan, Role, deal_processes
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, find_contradiction
 from loadtest.processes.child import parse_cpus
@@ -98,11 +98,13 @@ def fit_to_hosts(scenario: AnyScenario, plans: Sequence[HostPlan], *, has_target
         )
     if (fault := find_contradiction(scenario)) is not None:
         raise ScenarioError(f"scenario {scenario.name} on these hosts: {fault}")
+    for plan in _with_role(plans, "broker") if brokers else []:
+        _data_address(plan)
     return scenario
 
 
 def place_on_hosts(scenario: AnyScenario, hosts: Sequence[Manned], *, has_target: bool) -> Placement:
-    """Seats for a scenario that was made to fit these hosts; HostError when a broker's address is unknown."""
+    """Seats for a scenario that was made to fit these hosts."""
     asking = _with_role([host.plan for host in hosts], "requestor")
     counts = deal_processes(asking, _processes(scenario))
     machines = {host.plan.name: host.machine for host in hosts}
@@ -142,11 +144,14 @@ def _processes(scenario: AnyScenario) -> int:
 
 
 def _data_address(plan: HostPlan) -> str:
-    """Numeric, as the load's engine takes it."""
+    """Numeric, as the load's engine takes it; HostsFileError when nobody here knows it."""
     name = plan.broker_address
     try:
         found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise HostError(plan.name, plan.address, f"data_address {name}: {error.strerror}") from error
+        raise HostsFileError(
+            f'host "{plan.name}": {name}: {error.strerror}; '
+            "data_address = the IP address at which the other hosts reach its broker"
+        ) from error
     *_, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     return str(ipaddress.ip_address(str(address[0]).partition("%")[0]))

@@ -9,6 +9,7 @@ from loadtest.result.schema import HostSample
 
 _EVERY_S = 1.0
 _SNMP = Path("/proc/net/snmp")
+_INTERFACES = Path("/sys/class/net")
 
 
 class HostSampler:
@@ -17,11 +18,6 @@ class HostSampler:
     def __init__(self) -> None:
         self._last = _Look()
         self._next_s = self._last.at_s + _EVERY_S
-
-    @property
-    def due_s(self) -> float:
-        """When the next one is due, by the monotonic clock."""
-        return self._next_s
 
     def sample(self) -> HostSample | None:
         """What has been done since the last sample; None while no second is over."""
@@ -58,10 +54,21 @@ class _Look:
         self.cpu_busy_s = self.cpu_total_s - times.idle - getattr(times, "iowait", 0.0)
         memory = psutil.virtual_memory()
         self.memory_used_bytes = int(memory.total - memory.available)
-        network = psutil.net_io_counters()
-        self.received, self.sent = network.bytes_recv, network.bytes_sent
+        self.received, self.sent = _carried()
         self.context_switches = psutil.cpu_stats().ctx_switches
         self.retransmits = _retransmitted()
+
+
+def _carried() -> tuple[int, int]:
+    """Bytes that the machine's interfaces have received and sent.
+
+    Those of hardware where there are any, else all but loopback: what a bridge or a bond carries goes through
+    one of them.
+    """
+    counted = {name: counts for name, counts in psutil.net_io_counters(pernic=True).items() if name != "lo"}
+    hardware = [name for name in counted if (_INTERFACES / name / "device").exists()]
+    carried = [counted[name] for name in hardware or counted]
+    return sum(counts.bytes_recv for counts in carried), sum(counts.bytes_sent for counts in carried)
 
 
 def _retransmitted() -> int | None:

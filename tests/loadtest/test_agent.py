@@ -2,6 +2,7 @@
 
 import os
 import queue
+import shlex
 import signal
 import subprocess
 import sys
@@ -53,7 +54,14 @@ class Pipes:
     def __init__(self):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         self.process = subprocess.Popen([*PYTHON, "loadtest.processes.agent"], **pipes)
-        self.output, self.errors = self.process.stdout, self.process.stderr
+
+    is_cut = False
+
+    def receive(self):
+        return os.read(self.process.stdout.fileno(), 65536)
+
+    def receive_error(self):
+        return os.read(self.process.stderr.fileno(), 65536)
 
     def send(self, data):
         self.process.stdin.write(data)
@@ -160,7 +168,7 @@ def test_nothing_outlives_the_end_of_the_channel():
         process, lines, _ = start(machine, "stubborn")
         lines.get(timeout=10)
     assert agent.returncode == 0
-    assert gone(process.pid)
+    wait_for(lambda: gone(process.pid))
 
 
 def test_a_machine_whose_agent_is_killed_is_lost():
@@ -186,7 +194,6 @@ def test_an_agent_that_cannot_be_started_is_told_with_its_last_words():
         def __init__(self):
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
             self.process = subprocess.Popen([sys.executable, "-c", "exit('no such thing')"], **pipes)
-            self.output, self.errors = self.process.stdout, self.process.stderr
 
     channel = Nothing()
     said = "its agent has ended: no such thing"
@@ -212,7 +219,7 @@ class Raw:
         self.channel.send(b"".join(msgspec.json.encode(order) + b"\n" for order in orders))
 
     def hear(self) -> Said:
-        return msgspec.json.decode(self.channel.output.readline(), type=Said)
+        return msgspec.json.decode(self.process.stdout.readline(), type=Said)
 
     def hear_until(self, kind):
         while not isinstance(said := self.hear(), kind):
@@ -240,7 +247,7 @@ def test_an_agent_that_hears_nothing_ends_itself_and_all_others(module):
         pid = agent.hear_until(Started).pid
         # From now on nothing is read, either: a channel that is stuck keeps nobody alive.
         agent.process.wait(SILENCE_S + 10)
-        assert gone(pid)
+        wait_for(lambda: gone(pid))
 
 
 def test_an_agent_that_is_spoken_to_lives():
@@ -270,5 +277,40 @@ def test_an_order_that_is_none_is_said_and_nothing_is_left():
         pid = agent.hear_until(Started).pid
         agent.channel.send(b'{"order":"fly"}\n')
         assert agent.process.wait(10) == 1
-        assert agent.channel.errors.readline().startswith(b"unreadable order: Invalid value 'fly'")
-        assert gone(pid)
+        assert agent.process.stderr.readline().startswith(b"unreadable order: Invalid value 'fly'")
+        wait_for(lambda: gone(pid))
+
+
+def test_what_a_login_prints_is_not_the_agents():
+    class Greeting(Pipes):
+        def __init__(self):
+            pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+            agent = shlex.join([*PYTHON, "loadtest.processes.agent"])
+            self.process = subprocess.Popen(["sh", "-c", f"echo welcome; exec {agent}"], **pipes)
+
+    channel = Greeting()
+    try:
+        with RemoteMachine("b", "192.0.2.7", channel) as machine:
+            machine.open()
+            assert machine.environment["cores"] == os.cpu_count()
+    finally:
+        channel.close()
+
+
+def test_a_long_line_is_a_sign_of_life_and_arrives_whole(tmp_path):
+    """A result may be megabytes in one line, from a process that says nothing else."""
+    (tmp_path / "lengthy.py").write_text("print('x' * 8_000_000)")
+    with opened() as (machine, _):
+        process, lines, _ = start(machine, "lengthy")
+        assert len(lines.get(timeout=30)) == 8_000_000
+        assert process.wait(10) == 0
+        assert machine.lost is None
+
+
+def test_the_clocks_are_compared_over_the_last_minute_only():
+    machine = RemoteMachine("b", "192.0.2.7", None)
+    machine._note_clock(10.0, 110.0, 10.001)
+    assert (machine.clock_offset_s, machine.clock_error_s) == pytest.approx((99.9995, 0.0005))
+    for second in range(60):
+        machine._note_clock(20.0 + second, 121.0 + second, 20.010 + second)
+    assert (machine.clock_offset_s, machine.clock_error_s) == pytest.approx((100.995, 0.005))

@@ -244,6 +244,6 @@ def test_without_pandas_the_package_works_and_says_what_is_missing(run):
         "except ModuleNotFoundError as error: print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.splitlines() == ["1", "load_run needs pandas: pip install 'subjectbus[analysis]'"]

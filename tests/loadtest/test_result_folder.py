@@ -172,14 +172,16 @@ def test_a_report_that_does_not_fit_any_more_leaves_the_earlier_one(tmp_path, wr
 def test_a_file_that_may_not_grow_is_not_left_half(tmp_path, written, largest, whole):
     least = (written / largest).stat().st_size - 1
     script = (
-        "import sys; from pathlib import Path; from tests.loadtest.test_result_folder import write\n"
+        # The tests' folder comes last: beside it are sources without the built extension.
+        f"import sys; sys.path.append({str(Path(__file__).parents[2])!r})\n"
+        "from pathlib import Path; from tests.loadtest.test_result_folder import write\n"
         "from loadtest.errors import RunError\n"
         "try: write(Path(sys.argv[1]))\n"
         "except RunError as error: sys.exit(str(error))"
     )
     ended = subprocess.run(
-        ["prlimit", f"--fsize={least}", *PYTHON[:1], "-c", script, str(tmp_path / "run")],
-        capture_output=True, text=True, timeout=60, check=False, cwd=Path(__file__).parents[2],
+        ["prlimit", f"--fsize={least}", *PYTHON[:2], "-c", script, str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert "File too large" in ended.stderr
     assert names(tmp_path / "run") == whole

@@ -114,7 +114,8 @@ impl Requestor {
             .call("start", |measuring| measuring.start(at, has_sweep))
     }
 
-    /// Ends early: sends no more, drains, and makes the result of what was measured.
+    /// Ends early: sends no more, drains, and makes the result of what was measured. Told so again, it
+    /// drains no longer: what is outstanding has timed out.
     ///
     /// # Errors
     /// [`EngineError::State`] when nothing was started.

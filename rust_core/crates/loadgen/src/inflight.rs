@@ -120,6 +120,11 @@ impl Inflight {
         }
     }
 
+    /// No request is waited for any longer.
+    pub(crate) fn give_up(&mut self) {
+        self.timeout = 0;
+    }
+
     /// Requests that wait.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {

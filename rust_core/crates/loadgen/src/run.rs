@@ -95,6 +95,7 @@ pub(crate) struct Run {
     schedule: Schedule,
     /// What follows the sweep, until it does.
     rest: Option<Schedule>,
+    is_stopped: bool,
     inflight: Inflight,
     /// From when a request was due until its reply came.
     recorder: Recorder,
@@ -152,6 +153,7 @@ impl Run {
         let mut run = Self {
             schedule: schedule(config.arrivals, profile, end),
             rest: None,
+            is_stopped: false,
             inflight,
             recorder: Recorder::new(nanoseconds(begin)),
             service: Summary::new(),
@@ -382,10 +384,13 @@ impl Run {
         self.second.poll(now)
     }
 
-    /// Sends nothing from `now` on.
+    /// Sends nothing from `now` on; told so again, it waits for no more replies, either.
     pub(crate) fn stop(&mut self, now: u64) {
         self.schedule.stop(now);
         self.rest = None;
+        if std::mem::replace(&mut self.is_stopped, true) {
+            self.inflight.give_up();
+        }
     }
 
     /// Whether nothing is planned and nothing awaited any more at `now`.

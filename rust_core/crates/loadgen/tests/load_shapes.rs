@@ -270,3 +270,34 @@ fn a_real_loss_is_none_of_churn() {
         (2, 198)
     );
 }
+
+#[test]
+fn a_drain_that_is_given_up_leaves_what_was_outstanding_timed_out() {
+    for more in ["", r#","outstanding":20"#] {
+        let faults = Faults {
+            drop_every: 2,
+            ..Faults::default()
+        };
+        let server = Server::start(true, faults);
+        let provider = provider(true, server.address, "");
+        provider.connect().unwrap();
+        wait_for("connected", || provider.progress());
+        let more = format!(r#"{more},"timeout_s":3600,"duration_s":3600"#);
+        let requestor = requestor(true, server.address, &more);
+        requestor.connect().unwrap();
+        wait_for("connected", || requestor.progress());
+        requestor.start(None).unwrap();
+        let begun = || serde_json::from_str::<Value>(&requestor.progress()).unwrap();
+        let deadline = std::time::Instant::now() + common::PATIENCE;
+        while count(&begun(), "outstanding") < 10 || count(&begun(), "received") < 10 {
+            assert!(std::time::Instant::now() < deadline, "{}", begun());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        requestor.stop().unwrap();
+        wait_for("draining", || requestor.progress());
+        requestor.stop().unwrap();
+        let result = result(&requestor);
+        assert_accounted(&result);
+        assert!(count(&result, "timed_out") >= 10, "{result}");
+    }
+}

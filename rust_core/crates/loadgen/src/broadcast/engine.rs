@@ -101,7 +101,8 @@ impl Broadcaster {
         })
     }
 
-    /// Ends early: publishes no more, drains, and makes the result of what was measured.
+    /// Ends early: publishes no more, drains, and makes the result of what was measured. Told so again,
+    /// it drains no longer.
     ///
     /// # Errors
     /// [`EngineError::State`] when nothing was started.

@@ -37,6 +37,7 @@ pub(crate) struct Publishers {
     outstanding: u64,
     warmup_ns: u64,
     timeout_ns: u64,
+    is_stopped: bool,
     /// The start, and what counts by the second what is sent from then to the end.
     running: Option<(u64, Recorder)>,
     last_sent: u64,
@@ -65,6 +66,7 @@ impl Publishers {
             outstanding: config.outstanding.into(),
             warmup_ns: config.warmup_ns(),
             timeout_ns: config.timeout_ns(),
+            is_stopped: false,
             running: None,
             last_sent: 0,
             max_send_lag: 0,
@@ -111,9 +113,13 @@ impl Publishers {
         }
     }
 
+    /// Publishes no more; told so again, it waits for no more deliveries, either.
     pub(crate) fn handle_stop(&mut self) {
         if let Some((start, _)) = &self.running {
             self.schedule.stop(self.clock.now().saturating_sub(*start));
+            if std::mem::replace(&mut self.is_stopped, true) {
+                self.timeout_ns = 0;
+            }
         }
     }
 
