@@ -144,15 +144,16 @@ class Connection:
         channel.settimeout(timeout_s)
         try:
             stdout, stderr = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
+            # It follows the last output; of a connection that was lost there is none, which is -1.
+            status = channel.recv_exit_status()
         except TimeoutError as error:
             raise self.error(f"no end of `{_shortened(shlex.join(argv))}` within {timeout_s:g} s") from error
         except (OSError, EOFError, SSHException) as error:
             raise self.error("connection lost") from error
         finally:
             channel.close()
-        if not channel.exit_status_ready():
+        if status < 0:
             raise self.error(f"connection lost during `{_shortened(shlex.join(argv))}`")
-        status = channel.recv_exit_status()
         return Completed(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
     def put(self, local: Path, remote: str) -> None:

@@ -25,7 +25,7 @@ from loadtest.hosts.install import ensure_installed, find_installed
 from loadtest.hosts.interpreter import LEAST_PYTHON, Interpreter, find_python
 from loadtest.plan.inventory import load_inventory
 from tests.hosts.conftest import make_network
-from tests.servers import ROOT
+from tests.servers import ROOT, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,7 +226,7 @@ def test_a_full_disk_is_told_before_anything_is_sent(plain: Network) -> None:
             pytest.skip(f"the kernel refuses: {mounted.last_line}")
         python = find_python(connection)
         command = ["env", f"XDG_CACHE_HOME={cache}", python.executable, "-c", remote_install(), "prepare"]
-        done = connection.run([*command, build_id(), str(100 << 20)], 30)
+        done = connection.run_attached([*command, build_id(), str(100 << 20)], 30)
         assert done.status == 1
         assert done.last_line == f"no space: {cache}/subjectbus has 8 MB, the installation needs 100 MB"
 
@@ -256,6 +256,17 @@ def test_wheels_that_cannot_be_fetched_are_told(plain: Network, monkeypatch: pyt
         (plain.hosts[0].home / "cache-away").rename(plain.hosts[0].home / ".cache")
     assert "cannot fetch click==" in text
     assert "No matching distribution found" in text
+
+
+def test_an_install_ends_with_its_connection(network: Network) -> None:
+    text = (ROOT / "loadtest/hosts/remote_install.py").read_text(encoding="utf-8").partition("if __name__")[0]
+    busy = f"{text}\n_end_with_input(); subprocess.run(['sleep', '1000'], check=False)"
+    [plan] = load_inventory(network.inventory([("requestor",)])).hosts
+    with Connection(plan) as connection:
+        connection.open()
+        connection.start([sys.executable, "-c", busy])
+        wait_until(lambda: any("sleep 1000" in line for line in network.processes(0).values()))
+    wait_until(lambda: not network.processes(0))
 
 
 def test_the_wheel_lists_what_is_in_it(tmp_path: Path) -> None:
