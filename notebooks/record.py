@@ -26,6 +26,7 @@ KEPT = ("result.json", "capacity.json")
 COMMAND = str(Path(sys.executable).with_name("subjectbus"))
 SERVER_CPU, LOAD_CPU = "0", "1"
 START_TIMEOUT_S = 20.0
+MACHINE = "this machine"
 HELD = (0, 1)
 """Exit statuses of a run that went to its end."""
 
@@ -151,6 +152,18 @@ def loadtest(command: list[str], folder: Path, settings: Settings, arguments: li
     for path in (ROOT / folder).rglob("*"):
         if path.is_file() and path.name not in KEPT:
             path.unlink()
+        elif path.name == "result.json":
+            anonymise(path)
+
+
+def anonymise(path: Path) -> None:
+    """What a machine is called is no matter of the run."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    for host in result["hosts"]:
+        host["name"] = MACHINE
+    for worker in result["workers"]:
+        worker["host"] = MACHINE
+    path.write_text(json.dumps(result) + "\n", encoding="utf-8")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from traitlets.config import Config
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "docs" / "notebooks"
-TIMEOUT_S = 300
+TIMEOUT_S = 100
 
 
 def main() -> None:

@@ -32,6 +32,10 @@ def read(path):
     return nbformat.read(path, as_version=4)
 
 
+def words_of(text):
+    return re.sub(r"\s+", " ", text).strip()
+
+
 def code_of(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
@@ -73,6 +77,14 @@ def test_outputs_are_stripped(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_reads_results_by_the_public_names(path):
+    lines = [line for cell in code_of(read(path)) for line in cell.source.splitlines()]
+    imports = [line for line in lines if re.match(r"\s*(import|from)\s", line)]
+    assert any(line.startswith("from loadtest import ") for line in imports)
+    assert not [line for line in imports if "loadtest." in line or "subjectbus" in line]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_from_top_to_bottom_and_shows_something(path, render):
     notebook = read(path)
     render.execute(notebook)
@@ -90,13 +102,16 @@ def test_it_runs_from_top_to_bottom_and_shows_something(path, render):
     )
     assert said
     assert not MACHINE_PATH.search(said)
+    page = words_of((PAGES / f"{path.stem}.md").read_text(encoding="utf-8"))
+    for output in outputs:
+        assert words_of(output.get("text", "")) in page, "run `make notebooks`"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_its_page_shows_what_it_says_now(path):
     page = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
     for cell in read(path).cells:
-        assert re.sub(r"\s+", " ", cell.source).strip() in re.sub(r"\s+", " ", page), "run `make notebooks`"
+        assert words_of(cell.source) in words_of(page), "run `make notebooks`"
     shown = set(re.findall(r"!\[png\]\((.*?)\)", page))
     assert shown == {
         f"{path.stem}_files/{drawing.name}" for drawing in (PAGES / f"{path.stem}_files").iterdir()
@@ -112,6 +127,7 @@ def test_data_are_small_result_folders_that_name_no_machines_paths(path):
     assert sum(file.stat().st_size for file in files) < MOST_BYTES
     for file in files:
         assert not MACHINE_PATH.search(file.read_text(encoding="utf-8")), file
-        json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
+        assert {host["name"] for host in content.get("hosts", [])} <= {"this machine"}
         load = load_run if file.name == "result.json" else load_capacity
         assert load(file.parent)
