@@ -72,7 +72,7 @@ class Collected:
     hosts: list[Host] = field(default_factory=list)
     """The machines, with what they were seen to do."""
     command: list[str] = field(default_factory=list)
-    """The arguments that the run was started with."""
+    """The command that the run was started with."""
     server: Server = field(default_factory=Server)
     load: Load = field(default_factory=Load)
     counters: Mapping[str, Any] | None = None

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import structs
-
-from loadtest.report.verdicts import describe_value, failures
+from loadtest.report.verdicts import complaints, describe_value
 from loadtest.result.capacity import Probe, Purpose
 from loadtest.result.schema import Result, ThresholdOutcome
 from loadtest.result.thresholds import Threshold
@@ -78,12 +76,7 @@ def _reasons(result: Result, outcomes: Sequence[ThresholdOutcome], share: float)
             yield f"{outcome.expr}: {'has' if outcome.value is None else 'is'} {value}"
     if share < LEAST_SHARE:
         yield _explain_share(result, share)
-    yield from complaints(result)
-
-
-def complaints(result: Result) -> list[str]:
-    """What does not hold, thresholds aside: conservation, agreement, the trends of a soak."""
-    return failures(structs.replace(result, thresholds=[]))
+    yield from (text for _, text in complaints(result))
 
 
 def _explain_share(result: Result, share: float) -> str:

@@ -6,10 +6,10 @@ from statistics import median
 
 from msgspec import structs
 
-from loadtest.experiments.judgement import complaints
 from loadtest.experiments.single import RunInto
 from loadtest.plan.scenario import Plan
 from loadtest.processes.interrupts import Interrupts
+from loadtest.report.verdicts import complaints
 from loadtest.result.documents import write_document
 from loadtest.result.figures import measure
 from loadtest.result.repeated import FILE, FigureSpread, Repeated, RepeatedThreshold
@@ -60,7 +60,7 @@ def summarise_runs(results: dict[str, Result]) -> Repeated:
     """What the runs, by name, say together; at least one."""
     first = next(iter(results.values()))
     errors = [f"{name}: {result.error}" for name, result in results.items() if result.error]
-    broken = [f"{name}: {text}" for name, result in results.items() for text in complaints(result)]
+    broken = [f"{name}: {text}" for name, result in results.items() for _, text in complaints(result)]
     return Repeated(
         scenario=first.scenario,
         target=first.target,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from itertools import accumulate
 
 import msgspec
 
@@ -16,6 +17,7 @@ from loadtest.result.schema import (
     Achieved,
     Check,
     Conservation,
+    Host,
     Load,
     Requested,
     Result,
@@ -75,6 +77,14 @@ def build_comparison(plan: TransportsScenario, runs: Sequence[Collected]) -> Res
         timeline=_join_timelines(results),
         agreement=_join_agreements(parts),
         broker_view=_join_views(results),
+        hosts=_join_hosts(results),
+        command=runs[0].command if runs else [],
+        workers=[
+            msgspec.structs.replace(worker, name=f"{run.scenario.name}: {worker.name}")
+            for run, part in parts
+            for worker in part.workers
+        ],
+        missing=[f"{run.scenario.name}: {text}" for run, part in parts for text in part.missing],
         histograms=None,
         transports=[_row(run.scenario, part) for run, part in parts if isinstance(run.scenario, Scenario)],
     )
@@ -137,11 +147,36 @@ def _join_conservation(parts: Sequence[tuple[Collected, Result]]) -> Conservatio
 
 def _join_timelines(results: Sequence[Result]) -> list[Sample]:
     """One after the other, as the runs were."""
-    joined: list[Sample] = []
-    for result in results:
-        begin_s = joined[-1].t_s if joined else 0.0
-        joined += [_later(sample, begin_s) for sample in result.timeline]
-    return joined
+    return [
+        _later(sample, begin_s)
+        for begin_s, result in zip(_beginnings(results), results, strict=True)
+        for sample in result.timeline
+    ]
+
+
+def _beginnings(results: Sequence[Result]) -> list[float]:
+    """When each run began, in seconds since the first one did; what is between two runs is left out."""
+    lengths = [result.timeline[-1].t_s if result.timeline else 0.0 for result in results]
+    return [0.0, *accumulate(lengths)][: len(results)]
+
+
+def _join_hosts(results: Sequence[Result]) -> list[Host]:
+    """Every machine once, with what it was seen to do in all runs."""
+    joined: dict[str, Host] = {}
+    for begin_s, result in zip(_beginnings(results), results, strict=True):
+        for host in result.hosts:
+            samples = [
+                msgspec.structs.replace(sample, t_s=round(begin_s + sample.t_s, 3)) for sample in host.samples
+            ]
+            before = joined.get(host.name, msgspec.structs.replace(host, samples=[]))
+            joined[host.name] = msgspec.structs.replace(
+                before,
+                roles=list(dict.fromkeys([*before.roles, *host.roles])),
+                processes=list(dict.fromkeys([*before.processes, *host.processes])),
+                lost=before.lost or host.lost,
+                samples=[*before.samples, *samples],
+            )
+    return list(joined.values())
 
 
 def _later(sample: Sample, begin_s: float) -> Sample:

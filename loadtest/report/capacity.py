@@ -2,20 +2,14 @@
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Console as Terminal
-from rich.table import Table as Grid
 
+from loadtest.report import markdown_parts as parts
 from loadtest.report.canvas import Table, figure_text
 from loadtest.report.capacity_charts import draw_achieved, draw_latency
-from loadtest.report.pages import (
-    command_text,
-    csv_text,
-    markdown_list,
-    markdown_table,
-    render_page,
-    write_pages,
-)
+from loadtest.report.grids import draw_grid
+from loadtest.report.pages import csv_text, render_page, write_pages
+from loadtest.report.reproduce import command_line
 from loadtest.result.capacity import Capacity, Probe
 
 _US_PER_MS = 1e3
@@ -53,13 +47,20 @@ def render_capacity(capacity: Capacity) -> str:
 
 def to_markdown(capacity: Capacity) -> str:
     """The search as Markdown."""
-    lines = [f"# Capacity of {capacity.scenario['name']}", "", f"{capacity.explanation}.", ""]
-    lines += [*markdown_table(Table(("", "per second"), _headline(capacity))), ""]
-    lines += ["## Probes", "", *markdown_table(tabulate(capacity)), ""]
-    if failures := _failures(capacity):
-        lines += ["## Why probes failed", "", *markdown_list(failures)]
-    lines += ["## Conditions", "", *markdown_list(f"{name}: {text}" for name, text in _conditions(capacity))]
-    return "\n".join(lines).rstrip() + "\n"
+    failures = _failures(capacity)
+    return parts.document(
+        [
+            [f"# Capacity of {parts.plain(capacity.scenario['name'])}"],
+            [f"{parts.paragraph(capacity.explanation)}."],
+            parts.table(Table(("", "per second"), _headline(capacity))),
+            ["## Probes"],
+            parts.table(tabulate(capacity)),
+            ["## Why probes failed"] if failures else [],
+            parts.bullets(failures),
+            ["## Conditions"],
+            parts.bullets(f"{name}: {text}" for name, text in _conditions(capacity)),
+        ]
+    )
 
 
 def to_csv(capacity: Capacity) -> str:
@@ -83,13 +84,9 @@ def to_csv(capacity: Capacity) -> str:
 
 def show_capacity(capacity: Capacity, folder: Path, terminal: Terminal) -> None:
     """The probes as a table, what was found, and where everything is."""
-    simple = box.SIMPLE_HEAD if terminal.is_terminal else box.ASCII2
-    grid = Grid(box=simple, title=f"capacity of {capacity.scenario['name']}")
-    for column in _SHORT:
-        grid.add_column(column, justify="right" if column != "probe" else "left", no_wrap=True)
-    for row in tabulate(capacity).rows:
-        grid.add_row(*(row[_COLUMNS.index(column)] for column in _SHORT))
-    terminal.print(grid)
+    rows = [[row[_COLUMNS.index(column)] for column in _SHORT] for row in tabulate(capacity).rows]
+    title = f"capacity of {capacity.scenario['name']}"
+    terminal.print(draw_grid(Table(_SHORT, rows), terminal, title=title, wraps=False))
     for text in (f"capacity: {capacity.explanation}", f"result folder: {folder}"):
         terminal.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -154,7 +151,7 @@ def _conditions(capacity: Capacity) -> list[tuple[str, str]]:
         ("load machine" if capacity.target else "machine", machine),
         ("kernel", str(environment.get("kernel", "-"))),
         ("started", capacity.started),
-        ("command", command_text(capacity.command) or "-"),
+        ("command", command_line(capacity.command) or "-"),
     ]
 
 

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rich import box
 from rich.console import Console as Terminal
-from rich.table import Table as Grid
 
+from loadtest.report import markdown_parts as parts
 from loadtest.report.canvas import Chart, Table
 from loadtest.report.compare_charts import Curve, draw_percentiles
+from loadtest.report.grids import draw_grid
 from loadtest.report.losses import LOSSES_NOTE, is_without_loss
-from loadtest.report.pages import csv_text, markdown_list, markdown_table, render_page
+from loadtest.report.pages import csv_text, render_page
 from loadtest.result.figures import Figure
 from loadtest.result.repeated import FigureSpread
 
@@ -88,15 +88,17 @@ def render_comparison(comparison: Comparison) -> str:
 
 def to_markdown(comparison: Comparison) -> str:
     """The comparison as Markdown."""
-    lines = [f"# {', '.join(comparison.names)}", ""]
-    lines += markdown_list(f"**Regression:** {text}" for text in comparison.regressions) or [
-        "No regression.",
-        "",
-    ]
-    lines += [*markdown_table(tabulate(comparison)), "", explain(comparison), ""]
-    if comparison.differences:
-        lines += ["What differs besides:", "", *markdown_list(comparison.differences)]
-    return "\n".join(lines).rstrip() + "\n"
+    regressions = [f"- **Regression:** {parts.plain(text)}" for text in comparison.regressions]
+    return parts.document(
+        [
+            [f"# {parts.plain(', '.join(comparison.names))}"],
+            regressions or ["No regression."],
+            parts.table(tabulate(comparison)),
+            [parts.plain(explain(comparison))],
+            ["What differs besides:"] if comparison.differences else [],
+            parts.bullets(comparison.differences),
+        ]
+    )
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -114,13 +116,8 @@ def to_csv(comparison: Comparison) -> str:
 def show_comparison(comparison: Comparison, terminal: Terminal) -> None:
     """The table, what differs, and the regressions."""
     table = tabulate(comparison)
-    grid = Grid(box=box.SIMPLE_HEAD if terminal.is_terminal else box.ASCII2)
-    for number, column in enumerate(table.columns):
-        grid.add_column(column, justify="right" if number else "left", no_wrap=not number)
-    for row in table.rows:
-        style = "bold red" if any(_MARKS["worse"] in text for text in row) else None
-        grid.add_row(*row, style=style)
-    terminal.print(grid, highlight=False)
+    worse = [number for number, row in enumerate(table.rows) if any(_MARKS["worse"] in text for text in row)]
+    terminal.print(draw_grid(table, terminal, bold_red=worse), highlight=False)
     for text in [explain(comparison), *(f"differs: {text}" for text in comparison.differences)]:
         terminal.print(text, highlight=False, markup=False, soft_wrap=True)
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rich import box
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, TaskID, TextColumn
-from rich.table import Table
 
 from loadtest.engine.messages import Progress
 from loadtest.plan.scenario import BroadcastScenario, Plan, Scenario, TransportsScenario
+from loadtest.report.canvas import Table
 from loadtest.report.comparison import (
     compare,
     describe_agreement,
@@ -26,6 +25,7 @@ from loadtest.report.comparison import (
     explain_latency,
     is_closed_loop,
 )
+from loadtest.report.grids import draw_grid
 from loadtest.report.live import LiveBars, WorkerRow
 from loadtest.report.transports import explain, findings, tables
 from loadtest.result.schema import Result, Sample
@@ -185,27 +185,20 @@ class Console:
 
     def _show_transports(self, result: Result) -> None:
         for title, columns, rows in tables(result.transports or []):
-            table = Table(box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=title)
-            for number, column in enumerate(columns):
-                table.add_column(column, no_wrap=not number, justify="right" if number else "left")
-            for row in rows:
-                table.add_row(*row)
-            self._terminal.print(table)
+            self._terminal.print(draw_grid(Table(columns, rows), self._terminal, title=title))
         for text in [*findings(result.transports or []), explain(result)]:
             self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _show_comparison(self, result: Result) -> None:
-        table = Table(
-            box=box.SIMPLE_HEAD if self._live else box.ASCII2, title=f"scenario {result.scenario['name']}"
-        )
-        table.add_column("measure", no_wrap=True)
-        table.add_column("this run", justify="right")
-        table.add_column(result.reference.name, justify="right")
-        table.add_column("this run, per thread", justify="right")
-        table.add_column(f"{result.reference.label}, per thread", justify="right")
-        for row in compare(result):
-            table.add_row(row.measure, row.run, row.reference, row.run_per_core, row.reference_per_core)
-        self._terminal.print(table)
+        published = result.reference
+        columns = ["measure", "this run", published.name, "this run, per thread"]
+        columns.append(f"{published.label}, per thread")
+        rows = [
+            [row.measure, row.run, row.reference, row.run_per_core, row.reference_per_core]
+            for row in compare(result)
+        ]
+        title = f"scenario {result.scenario['name']}"
+        self._terminal.print(draw_grid(Table(columns, rows), self._terminal, title=title))
         if is_closed_loop(result):
             self._terminal.print(explain_latency(result), highlight=False, markup=False, soft_wrap=True)
 

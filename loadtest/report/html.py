@@ -1,6 +1,5 @@
 """`report.html`: one file that opens offline."""
 
-from pathlib import Path
 from typing import Any
 
 from loadtest.report import (
@@ -46,7 +45,7 @@ def render_report(result: Result) -> str:
         hosts=machines.tabulate(result),
         workers=machines.tabulate_workers(result),
         environments=machines.environments(result),
-        command=reproduce.command_line(result),
+        command=reproduce.command_line(result.command),
         command_of_file=reproduce.from_file(result),
         scenario_file=reproduce.SCENARIO_FILE,
         scenario_toml=reproduce.to_toml(result),
@@ -54,11 +53,6 @@ def render_report(result: Result) -> str:
         describe_agreement=comparison.describe_agreement,
         **measured,
     )
-
-
-def write_report(result: Result, folder: Path) -> None:
-    """Writes `report.html`."""
-    (folder / "report.html").write_text(render_report(result), encoding="utf-8")
 
 
 def _one_run(result: Result) -> dict[str, Any]:

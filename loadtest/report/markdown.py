@@ -1,9 +1,9 @@
 """`report.md`: the figures and verdicts of a run as text, to paste into an issue, a wiki or a mail."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from loadtest.report import errors, machines, transports
+from loadtest.report.canvas import Table
 from loadtest.report.comparison import (
     PER_THREAD_NOTE,
     compare,
@@ -12,11 +12,11 @@ from loadtest.report.comparison import (
     describe_trend,
     explain_latency,
 )
+from loadtest.report.markdown_parts import bullets, document, fence, paragraph, plain, table
 from loadtest.report.reproduce import SCENARIO_FILE, command_line, from_file, to_toml
 from loadtest.result.schema import Host, Result
 
 _ABSENT = "-"
-_SPECIAL = re.compile(r"[\\`*\[\]<>|]")
 _US_PER_MS = 1e3
 _BYTES_PER_GB = 1e9
 _BPS_PER_MBPS = 1e6
@@ -28,24 +28,24 @@ _PERCENTILES = {
 
 def to_markdown(result: Result) -> str:
     """The whole text; it ends with a newline."""
-    if result.transports is not None:
-        return transports.to_markdown(result)
-    sections = [_head, _summary, _percentiles, _checks, _mishaps, _hosts, _workers, _environment, _again]
-    return "\n\n".join("\n".join(lines) for section in sections if (lines := list(section(result)))) + "\n"
+    figures = [_summary, _percentiles] if result.transports is None else [_transports]
+    sections = [_head, *figures, _checks, _mishaps, _hosts, _workers, _environment, _again]
+    return document(section(result) for section in sections)
 
 
 def _head(result: Result) -> Iterator[str]:
-    yield f"# Load test: {_plain(str(result.scenario.get('name', '')))}"
+    title = "Load test" if result.transports is None else "Transports"
+    yield f"# {title}: {plain(result.scenario.get('name', ''))}"
     yield ""
     description = str(result.scenario.get("description") or "")
     if description:
-        yield _plain(description)
+        yield paragraph(description)
         yield ""
     where = f"against {result.target}" if result.target is not None else "on its own broker"
-    yield f"{result.duration_s:,.0f} s from {result.started}, {_plain(where)}. {_asked(result)}"
+    yield f"{result.duration_s:,.0f} s from {plain(result.started)}, {plain(where)}. {_asked(result)}"
     yield ""
     if result.error is not None:
-        yield f"**The run failed:** {_plain(result.error)}"
+        yield f"**The run failed:** {plain(result.error)}"
     elif result.holds:
         yield "**Everything holds:** thresholds and accounts."
     else:
@@ -54,7 +54,7 @@ def _head(result: Result) -> Iterator[str]:
         yield ""
         yield "**Missing, and in none of the figures:**"
         yield ""
-        yield from (f"- {_plain(text)}" for text in missing)
+        yield from bullets(missing)
 
 
 def _asked(result: Result) -> str:
@@ -73,9 +73,27 @@ def _summary(result: Result) -> Iterator[str]:
     label = f"published {result.reference.label}"
     yield "## Summary"
     yield ""
-    yield from _table(["measure", "this run", label, "this run, per thread", f"{label}, per thread"], rows)
+    columns = ["measure", "this run", label, "this run, per thread", f"{label}, per thread"]
+    yield from table(Table(columns, rows))
     yield ""
-    yield f"{PER_THREAD_NOTE} Published: {result.reference.name}; {result.reference.hardware}."
+    yield f"{PER_THREAD_NOTE} {_published(result)}"
+
+
+def _transports(result: Result) -> Iterator[str]:
+    runs = result.transports or []
+    for title, columns, rows in transports.tables(runs):
+        yield f"## {title}"
+        yield ""
+        yield from table(Table(columns, rows))
+        yield ""
+    if said := transports.findings(runs):
+        yield from bullets(said)
+        yield ""
+    yield f"{plain(transports.explain(result))} {_published(result)}"
+
+
+def _published(result: Result) -> str:
+    return plain(f"Published: {result.reference.name}; {result.reference.hardware}.")
 
 
 def _percentiles(result: Result) -> Iterator[str]:
@@ -85,13 +103,11 @@ def _percentiles(result: Result) -> Iterator[str]:
     columns = [("latency, ms", latency)] + ([("service time, ms", service)] if service else [])
     yield "## Percentiles"
     yield ""
-    yield from _table(
-        ["", *(title for title, _ in columns)],
-        [
-            [label, *(f"{getattr(figures, name) / _US_PER_MS:,.3f}" for _, figures in columns)]
-            for name, label in _PERCENTILES.items()
-        ],
-    )
+    rows = [
+        [label, *(f"{getattr(figures, name) / _US_PER_MS:,.3f}" for _, figures in columns)]
+        for name, label in _PERCENTILES.items()
+    ]
+    yield from table(Table(["", *(title for title, _ in columns)], rows))
     yield ""
     yield f"Over {latency.count:,} values. {explain_latency(result)}"
 
@@ -100,36 +116,36 @@ def _checks(result: Result) -> Iterator[str]:
     yield "## Checks"
     yield ""
     for check in result.conservation.checks:
-        yield f"- {_verdict(holds=check.holds)} {check.name}: {_plain(check.detail)}"
+        yield f"- {_verdict(holds=check.holds)} {plain(check.name)}: {plain(check.detail)}"
     agreement = describe_agreement(result)
     if agreement is not None:
         mark = (
             "" if not result.agreement else _verdict(holds=all(row.holds for row in result.agreement)) + " "
         )
-        yield f"- {mark}agreement: {_plain(agreement)}"
+        yield f"- {mark}agreement: {plain(agreement)}"
     for row in result.agreement:
         if not row.matches:
-            yield f"- {_verdict(holds=row.holds)} {_plain(describe_difference(row))}"
+            yield f"- {_verdict(holds=row.holds)} {plain(describe_difference(row))}"
     for outcome in result.thresholds:
         value = "no value" if outcome.value is None else f"{outcome.value:,}"
-        yield f"- {_verdict(holds=outcome.holds)} threshold `{outcome.expr}`: is {value}"
+        yield f"- {_verdict(holds=outcome.holds)} threshold {plain(outcome.expr)}: is {value}"
     if result.soak is not None:
         for trend in result.soak.trends:
-            yield f"- {_verdict(holds=trend.holds)} trend {describe_trend(trend)}"
+            yield f"- {_verdict(holds=trend.holds)} trend {plain(describe_trend(trend))}"
         if result.soak.note:
-            yield f"- {_verdict(holds=False)} soak: {_plain(result.soak.note)}"
+            yield f"- {_verdict(holds=False)} soak: {plain(result.soak.note)}"
 
 
 def _mishaps(result: Result) -> Iterator[str]:
-    table = errors.tabulate(result)
-    if not table.rows:
+    mishaps = errors.tabulate(result)
+    if not mishaps.rows:
         return
     yield "## What went wrong"
     yield ""
-    yield from _table(table.columns, table.rows)
+    yield from table(mishaps)
     if result.achieved.first_server_error:
         yield ""
-        yield f"The server's first error: {_plain(result.achieved.first_server_error)}"
+        yield f"The server's first error: {plain(result.achieved.first_server_error)}"
 
 
 def _hosts(result: Result) -> Iterator[str]:
@@ -138,7 +154,7 @@ def _hosts(result: Result) -> Iterator[str]:
     columns = ["host", "roles", "CPU mean, %", "CPU highest, %", "memory, GB", "in, Mbit/s", "out, Mbit/s"]
     yield "## Hosts"
     yield ""
-    yield from _table(columns, [_describe_host(host) for host in result.hosts])
+    yield from table(Table(columns, [_describe_host(host) for host in result.hosts]))
     yield ""
     yield "Means over the whole run, connecting included; memory is the most that was in use."
 
@@ -166,10 +182,9 @@ def _workers(result: Result) -> Iterator[str]:
     """Nothing where the run is that of one."""
     if len(result.workers) <= 1:
         return
-    table = machines.tabulate_workers(result)
     yield "## Processes"
     yield ""
-    yield from _table(table.columns, table.rows)
+    yield from table(machines.tabulate_workers(result))
 
 
 def _environment(result: Result) -> Iterator[str]:
@@ -178,7 +193,7 @@ def _environment(result: Result) -> Iterator[str]:
     yield ""
     for name, facts in described or [("this machine", result.environment)]:
         shown = [f"{key} {value}" for key, value in facts.items() if isinstance(value, (str, int, float))]
-        yield f"- {name}: {_plain(', '.join(shown))}"
+        yield from bullets([f"{name}: {', '.join(shown)}"])
 
 
 def _again(result: Result) -> Iterator[str]:
@@ -186,30 +201,9 @@ def _again(result: Result) -> Iterator[str]:
     yield ""
     yield f"The scenario as it was run, `{SCENARIO_FILE}`, and the command:"
     yield ""
-    yield from _fence("sh", command_line(result) or from_file(result))
+    yield from fence("sh", command_line(result.command) or from_file(result))
     yield ""
-    yield from _fence("toml", to_toml(result))
-
-
-def _fence(language: str, text: str) -> Iterator[str]:
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    marks = "`" * max(3, longest + 1)
-    yield f"{marks}{language}"
-    yield text.rstrip("\n")
-    yield marks
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The first column is text, the others are figures."""
-    yield f"| {' | '.join(columns)} |"
-    yield "| --- |" + " ---: |" * (len(columns) - 1)
-    for row in rows:
-        yield f"| {' | '.join(_plain(text) for text in row)} |"
-
-
-def _plain(text: str) -> str:
-    """On one line, with nothing that Markdown or HTML would take for its own."""
-    return _SPECIAL.sub(r"\\\g<0>", " ".join(text.split()))
+    yield from fence("toml", to_toml(result))
 
 
 def _verdict(*, holds: bool) -> str:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import jinja2
 from markupsafe import Markup
 
 from loadtest.errors import RunError
-from loadtest.report.canvas import Table
 from loadtest.result.documents import replace_file
 
 
@@ -42,23 +40,6 @@ def write_text(path: Path, text: str) -> None:
         raise RunError(f"{path}: {error.strerror}") from error
 
 
-def command_text(arguments: Sequence[str]) -> str:
-    """The command with these arguments, quoted for a shell; empty where they are not known."""
-    return shlex.join(["subjectbus", *arguments]) if arguments else ""
-
-
-def markdown_table(table: Table, *, numbers: bool = True) -> list[str]:
-    """The table's lines, all columns but the first aligned to the right."""
-    rule = ["---", *(["---:" if numbers else "---"] * (len(table.columns) - 1))]
-    return [_markdown_row(row) for row in (table.columns, rule, *table.rows)]
-
-
-def markdown_list(texts: Iterable[str]) -> list[str]:
-    """A line for each text, and an empty one behind them."""
-    lines = [f"- {text}" for text in texts]
-    return [*lines, ""] if lines else []
-
-
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A header and a line for each row; None is empty."""
     file = io.StringIO()
@@ -66,10 +47,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     writer.writerow(columns)
     writer.writerows(rows)
     return file.getvalue()
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _verdict(holds: bool) -> Markup:  # noqa: FBT001 - a template passes one value

@@ -2,20 +2,14 @@
 
 from pathlib import Path
 
-from rich import box
 from rich.console import Console as Terminal
-from rich.table import Table as Grid
 
+from loadtest.report import markdown_parts as parts
 from loadtest.report.canvas import Table
+from loadtest.report.grids import draw_grid
 from loadtest.report.losses import LOSSES_NOTE, is_without_loss
-from loadtest.report.pages import (
-    command_text,
-    csv_text,
-    markdown_list,
-    markdown_table,
-    render_page,
-    write_pages,
-)
+from loadtest.report.pages import csv_text, render_page, write_pages
+from loadtest.report.reproduce import command_line
 from loadtest.report.verdicts import describe_value
 from loadtest.result.repeated import FigureSpread, Repeated, RepeatedThreshold
 
@@ -39,19 +33,24 @@ def render_repeated(repeated: Repeated) -> str:
         table=tabulate(repeated, each=True),
         thresholds=[(outcome, describe_threshold(outcome)) for outcome in repeated.thresholds],
         explanation=EXPLANATION,
-        command=command_text(repeated.command),
+        command=command_line(repeated.command),
     )
 
 
 def to_markdown(repeated: Repeated) -> str:
     """The summary as Markdown."""
-    lines = [f"# {repeated.scenario['name']}, {len(repeated.runs)} runs", ""]
-    if repeated.error:
-        lines += [f"**Failed:** {repeated.error}", ""]
-    lines += [*markdown_table(tabulate(repeated, each=True)), ""]
     verdicts = [f"{_word(one.holds)}: {describe_threshold(one)}" for one in repeated.thresholds]
-    lines += [*markdown_list([*verdicts, *repeated.complaints]), EXPLANATION]
-    return "\n".join(lines).rstrip() + "\n"
+    command = command_line(repeated.command)
+    return parts.document(
+        [
+            [f"# {parts.plain(repeated.scenario['name'])}, {len(repeated.runs)} runs"],
+            [f"**Failed:** {parts.plain(repeated.error)}"] if repeated.error else [],
+            parts.table(tabulate(repeated, each=True)),
+            parts.bullets([*verdicts, *repeated.complaints]),
+            [EXPLANATION],
+            parts.fence("sh", command) if command else [],
+        ]
+    )
 
 
 def to_csv(repeated: Repeated) -> str:
@@ -66,15 +65,8 @@ def to_csv(repeated: Repeated) -> str:
 
 def show_repeated(repeated: Repeated, folder: Path, terminal: Terminal) -> None:
     """The figures as a table, the verdicts, and where everything is."""
-    plain = not terminal.is_terminal
     title = f"scenario {repeated.scenario['name']}, {len(repeated.runs)} of {repeated.asked} runs"
-    grid = Grid(box=box.ASCII2 if plain else box.SIMPLE_HEAD, title=title)
-    table = tabulate(repeated)
-    for number, column in enumerate(table.columns):
-        grid.add_column(column, justify="right" if number else "left", no_wrap=True)
-    for row in table.rows:
-        grid.add_row(*row)
-    terminal.print(grid)
+    terminal.print(draw_grid(tabulate(repeated), terminal, title=title, wraps=False))
     for outcome in repeated.thresholds:
         _say(terminal, "threshold", describe_threshold(outcome), holds=outcome.holds)
     for text in repeated.complaints:

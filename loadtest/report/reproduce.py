@@ -1,7 +1,7 @@
 """How to do a run again: its command, and its scenario as a file."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tomli_w
@@ -12,11 +12,10 @@ _PROGRAM = "subjectbus"
 SCENARIO_FILE = "scenario.toml"
 
 
-def command_line(result: Result) -> str | None:
-    """As it was typed, quoted for a shell; None where the result does not have it."""
-    if not result.command:
-        return None
-    command = result.command if result.command[0].endswith(_PROGRAM) else [_PROGRAM, *result.command]
+def command_line(command: Sequence[str]) -> str:
+    """A run's or an experiment's command, quoted for a shell; empty where it is not known."""
+    if command and not command[0].endswith(_PROGRAM):  # results of earlier versions begin behind it
+        command = [_PROGRAM, *command]
     return shlex.join(command)
 
 

@@ -1,4 +1,4 @@
-"""The same requests over several transports: the table, and what it says in words."""
+"""The same requests over several transports: the tables, and what they say in words."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -137,21 +137,6 @@ def _times(slower: TransportRun, faster: TransportRun) -> str:
 
 def _name(run: TransportRun) -> str:
     return _NAMES.get(run.transport, TITLES[run.transport])
-
-
-def to_markdown(result: Result) -> str:
-    """Tables and sentences of a comparison."""
-    reference = result.reference
-    lines = [f"# Transports: {result.scenario['name']}", ""]
-    runs = result.transports or []
-    for title, columns, rows in tables(runs):
-        lines += [f"## {title}", "", "| " + " | ".join(columns) + " |"]
-        lines += ["|" + " --- |" + " ---: |" * (len(columns) - 1)]
-        lines += ["| " + " | ".join(row) + " |" for row in rows]
-        lines.append("")
-    lines += [f"- {text}" for text in findings(runs)]
-    lines += ["", explain(result), "", f"Published: {reference.name}; {reference.hardware}."]
-    return "\n".join(lines) + "\n"
 
 
 def explain(result: Result) -> str:

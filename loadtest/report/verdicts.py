@@ -1,5 +1,7 @@
 """What made a run fail, a line for each."""
 
+from collections.abc import Iterator
+
 from loadtest.report.comparison import describe_difference, describe_trend
 from loadtest.result.repeated import RepeatedThreshold
 from loadtest.result.schema import Result, ThresholdOutcome
@@ -12,14 +14,26 @@ def failures(result: Result) -> list[str]:
         for outcome in result.thresholds
         if not outcome.holds
     ]
+    return [*texts, *(text for _, text in complaints(result))]
+
+
+def complaints(result: Result) -> Iterator[tuple[str, str]]:
+    """What does not hold, thresholds aside: its kind, which other runs of the scenario share, and a text."""
     if not result.conservation.holds:
         broken = [check for check in result.conservation.checks if not check.holds]
-        texts += [f"conservation, {check.name}: {check.detail}" for check in broken] or ["conservation"]
-    texts += [f"agreement, {describe_difference(row)}" for row in result.agreement if not row.holds]
-    if result.soak is not None and not result.soak.holds:
-        texts += [f"soak: {result.soak.note}"] if result.soak.note else []
-        texts += [f"soak, {describe_trend(trend)}" for trend in result.soak.trends if not trend.holds]
-    return texts
+        for check in broken:
+            yield f"conservation, {check.name}", f"conservation, {check.name}: {check.detail}"
+        if not broken:
+            yield "conservation", "conservation"
+    for row in result.agreement:
+        if not row.holds:
+            yield f"agreement, {row.name}", f"agreement, {describe_difference(row)}"
+    if result.soak is not None:
+        if result.soak.note:
+            yield "soak", f"soak: {result.soak.note}"
+        for trend in result.soak.trends:
+            if not trend.holds:
+                yield f"soak, {trend.name}", f"soak, {describe_trend(trend)}"
 
 
 def describe_value(outcome: ThresholdOutcome | RepeatedThreshold) -> str:

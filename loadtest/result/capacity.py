@@ -83,7 +83,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     probes: list[Probe]
     environment: dict[str, Any]
     command: list[str] = []
-    """The arguments that the search was started with, to do it again."""
+    """The command that the search was started with, program included, to do it again."""
 
 
 def read_capacity(folder: Path) -> Capacity:

@@ -66,7 +66,7 @@ class Repeated(Struct, frozen=True, kw_only=True):
     """Conservation, agreement and trends that did not hold, by run."""
     environment: dict[str, Any]
     command: list[str] = []
-    """The arguments that the runs were started with, to do them again."""
+    """The command that the runs were started with, program included, to do them again."""
 
     @property
     def holds(self) -> bool:

@@ -454,7 +454,7 @@ class Result(Struct, frozen=True, kw_only=True):
     heatmap: Heatmap | None = None
     """Of the latencies by time; None where none was measured."""
     command: list[str] = []
-    """The arguments that the run was started with, to do it again."""
+    """The command that the run was started with, program included, to do it again."""
     workers: list[WorkerCounts] = []
     """The processes of the load that told their results."""
     missing: list[str] = []

@@ -2,6 +2,7 @@
 
 import shlex
 import tomllib
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,10 +12,17 @@ from msgspec import structs
 from loadtest.collect.build import build_result
 from loadtest.collect.collected import WorkerReport
 from loadtest.engine.messages import ProviderResult
+from loadtest.experiments.capacity import find_capacity, plan_search
+from loadtest.experiments.compare import Side, compare_runs
+from loadtest.experiments.repeat import summarise_runs
+from loadtest.processes.interrupts import Interrupts
+from loadtest.report import capacity, compare, repeated
 from loadtest.report.markdown import to_markdown
 from loadtest.report.spreadsheet import to_csv
-from loadtest.result.schema import Host, HostSample, Soak, ThresholdOutcome, TransportRun, Trend
+from loadtest.result.histogram import Histogram
+from loadtest.result.schema import Check, Host, HostSample, Soak, ThresholdOutcome, TransportRun, Trend
 from tests.loadtest import samples
+from tests.loadtest.queues import Queue
 
 
 class Text:
@@ -141,17 +149,65 @@ def test_what_fails_is_told():
     assert "fails: soak: too short to judge" in lines
 
 
-@pytest.mark.parametrize("text", ["<script>alert(1)</script>", "a | b\nc", "`x` *y* [z](http://h/)", "\\|"])
+HOSTILE = [
+    "<script>alert(1)</script>", "a | b\nc", "`x` *y* [z](http://h/)", "\\|", "_a_ __b__ c_d &lt; ~~e~~",
+    "# f", "- g", "+ h", "1. i", "2) j", "===", "> k",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_stay_text(text):
     shown = " ".join(text.split())
-    result = samples.result(scenario={"name": text, "description": text}, error=text, missing=[text])
+    named = {"name": text, "description": text}
+    trend = Trend(name=text, slope_per_hour=None, limit=1.0, p_value=None, holds=False)
+    check = Check(name=text, detail=text, holds=False)
+    result = samples.result(
+        scenario=named,
+        error=text,
+        missing=[text],
+        soak=Soak(period_s=60.0, samples=[], trends=[trend], note=text),
+        conservation=structs.replace(samples.result(1).conservation, checks=[check]),
+        environment={"cpu_model": text},
+    )
     page = Text(to_markdown(result))
     assert page.html == []
     assert page.headings[0] == f"Load test: {shown}"
     assert shown in page.lines
     assert f"The run failed: {shown}" in page.lines
+    assert f"fails: {shown}: {shown}" in page.lines
+    assert f"fails: trend {shown}: not judged (at most +1 per hour)" in page.lines
+    assert f"this machine: cpu_model {shown}" in page.lines
     host = Host(name=text, roles=["broker"], samples=[seen(1.0)])
     assert Text(to_markdown(samples.result(hosts=[host]))).table("Hosts")[shown][0] == "broker"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts_stay_text_in_the_reports_of_experiments(text, tmp_path):
+    shown = " ".join(text.split())
+    failed = samples.result(10, scenario={"name": text}, error=text)
+    summary = summarise_runs({"run-1": samples.result(10, scenario={"name": text}), "run-2": failed})
+    series = Text(repeated.to_markdown(structs.replace(summary, complaints=[text])))
+    assert series.headings == [f"{shown}, 2 runs"]
+    assert shown in series.lines
+    assert f"Failed: run-2: {shown}" in series.lines
+    plan = plan_search(
+        samples.scenario(name=text), [], from_rate=100.0, to_rate=100.0, precision=0.02, probe_s=1.0
+    )
+    search = find_capacity(plan, tmp_path, Queue(20_000.0).run_into, Interrupts(), str)
+    probes = [structs.replace(probe, reasons=[text]) for probe in search.probes]
+    found = Text(capacity.to_markdown(structs.replace(search, explanation=text, probes=probes)))
+    assert found.headings == [f"Capacity of {shown}", "Probes", "Why probes failed", "Conditions"]
+    assert f"{shown}." in found.lines
+    assert any(line.endswith(f"(holds): {shown}") for line in found.lines)
+    sides = [Side(name, [failed], summary, Histogram()) for name in (text, "other")]
+    comparison = replace(compare_runs(sides, 0.05), regressions=[text], differences=[text])
+    compared = Text(compare.to_markdown(comparison))
+    assert compared.headings == [f"{shown}, other"]
+    assert f"Regression: {shown}" in compared.lines
+    assert shown in compared.lines
+    assert compared.tables[f"{shown}, other"][0][1] == shown
+    for page in (series, found, compared):
+        assert page.html == []
 
 
 def test_a_comparison_of_transports_is_a_row_for_each_run():
@@ -171,4 +227,21 @@ def test_a_comparison_of_transports_is_a_row_for_each_run():
     assert (rest["transport"], rest["calls_per_s"], rest["server_cpu_us_per_call"]) == ("rest", "5", "")
     assert float(rest["latency_us.p99"]) == pytest.approx(latency.p99)
     assert second[0] == "ws"
-    assert Text(to_markdown(result)).headings[0] == "Transports: transports"
+    named = {**result.scenario, "name": "a <b>"}
+    failing = [ThresholdOutcome(expr="achieved.errors == 0", value=3, holds=False)]
+    failed = structs.replace(
+        result, scenario=named, error="no route", missing=["provider 1: no result"], thresholds=failing
+    )
+    text = Text(to_markdown(failed))
+    assert text.html == []
+    assert text.headings == [
+        "Transports: a <b>", "16 callers", "Checks", "Environment", "To do it again",
+    ]  # fmt: skip
+    assert text.table("16 callers")["calls/s"] == ["5", "5"]
+    for line in (
+        "The run failed: no route",
+        "provider 1: no result",
+        "fails: threshold achieved.errors == 0: is 3",
+    ):
+        assert line in text.lines
+    assert tomllib.loads(text.code[1])["name"] == "a <b>"

@@ -65,7 +65,7 @@ def test_a_bound_is_held_by_the_median_and_an_equality_by_each_run():
     assert not one_error.holds
     slow = summary_of(run_of(30_000.0), run_of(10_000.0), run_of(20_000.0))
     assert not slow.thresholds[0].holds
-    assert "FAILS: latency_us.p99 < 15000 (median 20,000; holds in 1 of 3 runs)" in to_markdown(slow)
+    assert "FAILS: latency_us.p99 \\< 15000 (median 20,000; holds in 1 of 3 runs)" in to_markdown(slow)
 
 
 def test_accounts_have_to_be_in_order_in_every_run():
@@ -160,7 +160,9 @@ def test_two_runs_of_the_command(tmp_path):
     summary = read_repeated(folder)
     rates = [read_result(folder / run).achieved.rate for run in ("run-1", "run-2")]
     assert spread_of(summary, "achieved.rate").values == rates
-    assert summary.command[:2] == ["loadtest", "run"]
+    assert summary.command[:3] == ["subjectbus", "loadtest", "run"]
+    assert f"<pre>subjectbus loadtest run autocomplete --out {folder} " in (folder / "report.html").read_text()
+    assert f"\nsubjectbus loadtest run autocomplete --out {folder} " in (folder / "report.md").read_text()
     assert 'href="run-2/report.html"' in (folder / "report.html").read_text()
     assert (folder / "report.md").read_text().startswith("# autocomplete, 2 runs")
 

@@ -6,14 +6,16 @@ import pytest
 from msgspec import structs
 
 from loadtest import FetchScenario, TransportsScenario, load_scenario
+from loadtest.collect.collected import WorkerReport
 from loadtest.engine.messages import RequestorResult, Traffic
 from loadtest.errors import ScenarioError
 from loadtest.experiments.transports import build_comparison
 from loadtest.plan.scenario import with_transport
 from loadtest.report.comparison import compare
 from loadtest.report.html import render_report
-from loadtest.report.transports import findings, tables, to_markdown
-from loadtest.result.schema import TransportRun, read_result, write_result
+from loadtest.report.markdown import to_markdown
+from loadtest.report.transports import findings, tables
+from loadtest.result.schema import Host, HostSample, TransportRun, read_result, write_result
 from tests.loadtest import samples
 
 
@@ -277,3 +279,38 @@ def test_runs_become_one_result_with_every_check():
     broken = build_comparison(plan, parts)
     assert broken.error == "rest, one caller: the broker is gone"
     assert not broken.holds
+
+
+def test_the_joined_result_has_the_machines_the_processes_and_the_command_of_its_runs():
+    plan = load_scenario("transports")
+    look = samples.four_hosts(4, 10).timeline[-1]
+    sample = HostSample(t_s=3.0, cpu_percent=10.0, memory_used_bytes=1, net_in_bps=0.0, net_out_bps=0.0)
+    command = ["subjectbus", "loadtest", "run", "transports"]
+    parts = [
+        samples.collected(
+            samples.values_ns(1950),
+            scenario=structs.replace(run, calls=1950),
+            requestors=[requestor()],
+            workers=[WorkerReport("requestor 1", "a", requestor())],
+            hosts=[Host(name="a", roles=["broker"], processes=[name, "broker"], samples=[sample])],
+            timeline=[structs.replace(look, t_s=5.0)],
+            missing=["provider 1: no result"] if number else [],
+            command=command,
+        )
+        for number, (run, name) in enumerate(zip(plan.runs()[:2], ("one", "two"), strict=True))
+    ]
+    result = build_comparison(plan, parts)
+    assert result.command == command
+    assert result.missing == ["rest, one caller: provider 1: no result"]
+    assert [worker.name for worker in result.workers] == [
+        "rest-new, one caller: requestor 1",
+        "rest, one caller: requestor 1",
+    ]
+    (host,) = result.hosts
+    assert [seen.t_s for seen in host.samples] == [3.0, 8.0]
+    assert [seen.t_s for seen in result.timeline] == [5.0, 10.0]
+    assert host.processes == ["one", "broker", "two"]
+    text = to_markdown(result)
+    for said in ("rest, one caller: provider 1: no result", "subjectbus loadtest run transports", "## Hosts"):
+        assert said in text
+    assert "subjectbus loadtest run transports" in render_report(result)
