@@ -1,27 +1,25 @@
 """`subjectbus loadtest capacity`: the highest rate that holds the objectives."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from loadtest.cli.options import Asked, planned_run, running_options
-from loadtest.errors import RunError, ScenarioError
+from loadtest.cli.series import claim_folder, open_screen
+from loadtest.errors import RunError
 from loadtest.experiments.capacity import find_capacity, plan_search
 from loadtest.experiments.single import run_into
 from loadtest.plan.scenario import Plan
 from loadtest.processes.interrupts import Interrupts
 from loadtest.report import artifacts
 from loadtest.report.capacity import show_capacity, write_capacity
-from loadtest.report.console import Console, Screen
+from loadtest.report.console import Console
 from loadtest.result.capacity import FILE
 from loadtest.result.schema import Result
 from loadtest.result.thresholds import parse_thresholds
 from subjectbus import UsageError
-
-_PLAIN_WIDTH = 100
 
 
 @click.command()
@@ -86,13 +84,8 @@ def capacity(
         target = options.target.url if options.target else None
         search = replace(search, target=target, command=options.command)
         folder = out or artifacts.default_folder(f"capacity-{plan.name}")
-        artifacts.create_folder(folder)
-        if (folder / FILE).exists():
-            raise ScenarioError(f"result folder {folder}: holds a search for the capacity already")
-        screen = Screen(stderr=True, quiet=quiet)
-        if not screen.is_terminal:
-            screen.width = max(screen.width, _PLAIN_WIDTH)
-        tell = partial(screen.print, highlight=False, markup=False, soft_wrap=True)
+        claim_folder(folder, FILE, "a search for the capacity")
+        screen, tell = open_screen(quiet=quiet)
         with Interrupts() as interrupts:
 
             def run_probe(scenario: Plan, into: Path) -> Result:

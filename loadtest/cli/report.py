@@ -41,6 +41,6 @@ def report(folder: Path, form: Literal["html", "markdown", "csv"]) -> None:
         return
     result = read_result(folder)
     render = to_markdown if form == "markdown" else to_csv
-    with artifacts.blaming(folder):
+    with artifacts.blaming(folder / "result.json"):
         text = render(result)
     click.echo(text, nl=False)

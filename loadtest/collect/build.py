@@ -25,7 +25,7 @@ from loadtest.engine.messages import (
 )
 from loadtest.plan.profile import planned
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, is_http
-from loadtest.result.histogram import Histogram, LoggedInterval
+from loadtest.result.histogram import HIGHEST_NS, Histogram, LoggedInterval
 from loadtest.result.reference import PUBLISHED_2014_BYTE, PUBLISHED_2016, PUBLISHED_2025, Reference
 from loadtest.result.schema import (
     Achieved,
@@ -85,15 +85,19 @@ def summarise(parts: Sequence[Moments]) -> tuple[Latency, str] | None:
 def merge_intervals(
     results: Sequence[RequestorResult] | Sequence[BroadcasterResult],
 ) -> tuple[list[Interval], list[LoggedInterval]]:
-    """The workers' intervals added second by second, with their percentiles and with their histograms."""
+    """The workers' intervals added second by second, with their percentiles and with their histograms.
+
+    A histogram's values are the ends of its ranges; none is told to be above the workers' exact maximum.
+    """
     by_second: dict[int, list[EngineInterval]] = {}
+    most_ns = max((result.latency.max_ns for result in results if result.latency.count), default=HIGHEST_NS)
     for result in results:
         for part in result.intervals:
             by_second.setdefault(round(part.start_s), []).append(part)
     intervals, logged = [], []
     for _, parts in sorted(by_second.items()):
         histogram = Histogram.merged(part.hdr for part in parts)
-        p50, p99, highest = histogram.values_at(["50", "99", "100"])
+        p50, p99, highest = (min(value, most_ns) for value in histogram.values_at(["50", "99", "100"]))
         start, end = min(part.start_s for part in parts), max(part.end_s for part in parts)
         encoded = parts[0].hdr if len(parts) == 1 else histogram.encode()
         logged.append(LoggedInterval(start, end, encoded, highest))

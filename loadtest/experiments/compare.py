@@ -4,16 +4,19 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import structs
 
 from loadtest.errors import ScenarioError
-from loadtest.experiments.repeat import summarise_runs
+from loadtest.experiments.repeat import spread_figures, summarise_runs
+from loadtest.report.artifacts import blaming
 from loadtest.report.compare import Cell, Comparison, Row, Verdict
 from loadtest.report.compare_charts import Curve
-from loadtest.report.verdicts import describe_value
+from loadtest.report.verdicts import complaints, describe_value
 from loadtest.result import capacity, repeated
 from loadtest.result.figures import Figure
 from loadtest.result.histogram import Histogram
+from loadtest.result.paths import flatten
 from loadtest.result.repeated import FigureSpread, Repeated, read_repeated
 from loadtest.result.schema import Result, read_result
 from subjectbus import UsageError, settings
@@ -29,6 +32,8 @@ class Side:
     name: str
     results: Sequence[Result]
     summary: Repeated
+    latencies: Histogram
+    """Of all runs that came to their end."""
 
     @property
     def spreads(self) -> dict[Figure, FigureSpread]:
@@ -55,9 +60,12 @@ def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] 
         judged: Names of the figures to judge; without any, those that are judged by default.
 
     Raises:
-        UsageError: No side has such a figure, or nothing says what would be better.
+        UsageError: The first has no figures, no side has a judged one, or nothing says what would be better.
     """
     baseline, *others = sides
+    if not baseline.summary.figures:
+        why = baseline.summary.error or "it has no run"
+        raise UsageError(f"compare: {baseline.name} has no figures to compare with: {why}")
     spreads = [side.spreads for side in sides]
     figures = list(dict.fromkeys(figure for of_side in spreads for figure in of_side))
     figures.sort(key=lambda figure: _position(figure, spreads))
@@ -75,7 +83,7 @@ def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] 
         tolerance=tolerance,
         regressions=regressions,
         differences=[text for side in others for text in _differences(baseline, side)],
-        curves=[Curve(side.name, _latencies(side.results)) for side in sides],
+        curves=[Curve(side.name, side.latencies) for side in sides],
     )
 
 
@@ -109,9 +117,11 @@ def _row(
 ) -> Row:
     first, *others = (of_side.get(figure) for of_side in spreads)
     cells = [Cell(first, None, "absent" if first is None else "baseline")]
-    for other in others:
+    for of_side, other in zip(spreads[1:], others, strict=True):
         if first is None or other is None:
-            cells.append(Cell(other, None, "absent"))
+            # A failed run has no figures at all, which is said once.
+            is_missing = is_judged and first is not None and of_side
+            cells.append(Cell(other, None, "missing" if is_missing else "absent"))
             continue
         change, verdict = judge_change(figure, first, other, tolerance)
         cells.append(Cell(other, change, verdict if is_judged else "not judged"))
@@ -132,10 +142,11 @@ def _choose(figures: Sequence[Figure], judged: Sequence[str]) -> list[Figure]:
 def _worse(rows: Sequence[Row], baseline: Side, side: Side, number: int, tolerance: float) -> Iterator[str]:
     for row in rows:
         before, after = row.cells[0].spread, row.cells[number].spread
-        change = row.cells[number].change
-        if row.cells[number].verdict != "worse" or before is None or after is None or change is None:
+        change, verdict, figure = row.cells[number].change, row.cells[number].verdict, row.figure
+        if verdict == "missing" and before is not None:
+            yield f"{figure.title}: {figure.text(before.median)} in {baseline.name}, none in {side.name}"
+        if verdict != "worse" or before is None or after is None or change is None:
             continue
-        figure = row.figure
         by = "from none" if math.isinf(change) else f"{100 * change:+.1f} %"
         values = (
             f"{figure.text(before.median)} in {baseline.name}, {figure.text(after.median)} in {side.name}"
@@ -144,14 +155,15 @@ def _worse(rows: Sequence[Row], baseline: Side, side: Side, number: int, toleran
 
 
 def _broken(baseline: Side, side: Side) -> Iterator[str]:
-    """What did not hold in a side, but for thresholds that the baseline did not hold either."""
+    """What did not hold in a side, but for what did not hold in the baseline either."""
     summary = side.summary
     # Both name the run that they are about, which is the side itself where there is one.
     where = f"{side.name}/" if len(side.results) > 1 else ""
-    if summary.error is not None and baseline.summary.error is None:
+    if summary.error is not None and (baseline.summary.error is None or not summary.figures):
         yield f"failed: {where}{summary.error}"
-    if not baseline.summary.complaints:
-        yield from (f"{where}{text}" for text in summary.complaints)
+    known = {kind for result in baseline.results for kind, _ in complaints(result)}
+    for run, result in zip(summary.runs, side.results, strict=True):
+        yield from (f"{where}{run}: {text}" for kind, text in complaints(result) if kind not in known)
     held = {outcome.expr for outcome in baseline.summary.thresholds if outcome.holds}
     for outcome in summary.thresholds:
         if outcome.expr in held and not outcome.holds:
@@ -166,7 +178,7 @@ def _differences(baseline: Side, side: Side) -> Iterator[str]:
         ("environment", baseline.summary.environment, side.summary.environment),
         ("target", {"": baseline.summary.target}, {"": side.summary.target}),
     ):
-        before, after = dict(_flatten(ours)), dict(_flatten(theirs))
+        before, after = dict(flatten(ours)), dict(flatten(theirs))
         for key in dict.fromkeys([*before, *after]):
             if before.get(key) != after.get(key) and key not in _UNTOLD:
                 label = f"{what} {key}".strip()
@@ -174,14 +186,6 @@ def _differences(baseline: Side, side: Side) -> Iterator[str]:
                     f"{_text(before.get(key))} in {baseline.name}, {_text(after.get(key))} in {side.name}"
                 )
                 yield f"{label}: {values}"
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _text(value: object) -> str:
@@ -193,12 +197,6 @@ def _text(value: object) -> str:
 def _position(figure: Figure, spreads: Sequence[Mapping[Figure, FigureSpread]]) -> int:
     """Where the figure stands in the first side that has it."""
     return next(list(of_side).index(figure) for of_side in spreads if figure in of_side)
-
-
-def _latencies(results: Sequence[Result]) -> Histogram:
-    return Histogram.merged(
-        result.histograms.latency for result in results if result.histograms is not None and not result.error
-    )
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -215,8 +213,24 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _read_side(folder: Path, name: str) -> Side:
     if (folder / repeated.FILE).exists():
         summary = read_repeated(folder)
-        return Side(name, [read_result(folder / run) for run in summary.runs], summary)
+        return _make_side(name, summary, {run: folder / run for run in summary.runs})
     if (folder / capacity.FILE).exists():
         raise ScenarioError(f"{folder}: a search for the capacity; its probes can be compared")
-    result = read_result(folder)
-    return Side(name, [result], summarise_runs({name: result}))
+    return _make_side(name, None, {name: folder})
+
+
+def _make_side(name: str, summary: Repeated | None, folders: Mapping[str, Path]) -> Side:
+    """The runs in the folders, by name. Figures are always this version's, those of a summary may not be."""
+    results: dict[str, Result] = {}
+    latencies = Histogram()
+    for run, folder in folders.items():
+        result = results[run] = read_result(folder)
+        with blaming(folder / "result.json"):
+            part = summarise_runs({run: result})
+            if result.histograms is not None and not result.error:
+                latencies.add(result.histograms.latency)
+        summary = summary or part
+    if summary is None:
+        raise ScenarioError(f"{name}: has no runs")
+    figures = spread_figures(list(results.values()))
+    return Side(name, list(results.values()), structs.replace(summary, figures=figures), latencies)

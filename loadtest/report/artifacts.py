@@ -8,7 +8,10 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from loadtest.errors import RunError, ScenarioError
+from jinja2 import TemplateError
+from msgspec import MsgspecError
+
+from loadtest.errors import RunError, ScenarioError, ThresholdError
 from loadtest.report.html import render_report
 from loadtest.report.markdown import to_markdown
 from loadtest.report.tabular import encode_timeline
@@ -18,6 +21,16 @@ from loadtest.result.schema import Result, read_result
 
 _NS_PER_US = 1000
 _LATENCY_TAG = "latency"
+_UNUSABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    AttributeError,
+    MsgspecError,
+    TemplateError,
+)
+"""What rendering raises over values that it cannot cope with."""
 _File = tuple[str, bytes]
 """Its name and content."""
 
@@ -68,24 +81,24 @@ def render_again(folder: Path) -> Result:
         RunError: The disk does not take a file; the earlier one stays.
     """
     result = read_result(folder)
-    with blaming(folder):
+    with blaming(folder / "result.json"):
         files = list(_rendered(result))
     _write(files, folder)
     return result
 
 
 @contextmanager
-def blaming(folder: Path) -> Iterator[None]:
-    """While a result that was read is rendered: what that cannot cope with is the file's fault.
+def blaming(file: Path) -> Iterator[None]:
+    """While a document that was read is used: what that cannot cope with is the file's fault.
 
     Raises:
-        ScenarioError: A value of the free tables, a time or a histogram is none that a run writes.
+        ScenarioError: A value of the free tables, a time, a threshold or a histogram is none of a run's.
     """
     try:
         yield
-    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+    except (*_UNUSABLE, ThresholdError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else error
-        raise ScenarioError(f"{folder / 'result.json'}: cannot be rendered: {what}") from error
+        raise ScenarioError(f"{file}: cannot be rendered: {what}") from error
 
 
 def _recorded(result: Result, logged: Sequence[LoggedInterval]) -> Iterator[_File]:

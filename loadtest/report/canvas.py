@@ -52,6 +52,8 @@ _STYLE: dict[Any, Any] = {
     "legend.handlelength": 2.6,
     "lines.linewidth": 1.6,
 }
+_NINES = ((1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %"),
+          (1e6, "6 nines"), (1e7, "7 nines"), (1e8, "8 nines"), (1e9, "9 nines"))  # fmt: skip
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}")
 
 
@@ -103,6 +105,16 @@ def add_legend(axes: Axes, **options: Any) -> None:  # noqa: ANN401 - matplotlib
     longest = max(map(len, labels), default=1)
     columns = max(1, min(len(labels), 100 // (longest + 8)))
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.2, ncols=columns, **options)
+
+
+def scale_percentiles(axes: Axes, count: int) -> None:
+    """1 / (1 - share) to the right, where each further nine gets the same width, and latencies upwards."""
+    ticks = [(x, label) for x, label in _NINES if x <= max(100.0, count)]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([x for x, _ in ticks], [label for _, label in ticks])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
 def to_svg(figure: Figure, name: str, title: str) -> Markup:

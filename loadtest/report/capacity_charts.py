@@ -7,10 +7,12 @@ from matplotlib.axes import Axes
 
 from loadtest.report.canvas import INK, Chart, Table, add_legend, canvas, figure_text, line_style, to_svg
 from loadtest.result.capacity import Capacity, Probe
+from loadtest.result.schema import Latency
 
 _US_PER_MS = 1e3
 _ALWAYS = ("p50", "p99", "p99_9")
-_LATENCY = re.compile(r"latency_us\.(?P<name>\w+)\s*<=?\s*(?P<limit>\S+)", re.ASCII)
+_FIGURES = "|".join(name for name in Latency.__struct_fields__ if name != "count")
+_LATENCY = re.compile(rf"latency_us\.(?P<name>{_FIGURES})\s*<=?\s*(?P<limit>\S+)", re.ASCII)
 _WIDE = 30.0
 """Rates that lie further apart than this are drawn on a logarithmic scale."""
 
@@ -95,7 +97,7 @@ def _measured(capacity: Capacity) -> list[Probe]:
 
 
 def _limits(objectives: Sequence[str]) -> list[tuple[str, float]]:
-    """Percentile and microseconds of the objectives that bound a latency."""
+    """Figure and microseconds of the objectives that bound a latency."""
     matches = [_LATENCY.fullmatch(text.strip()) for text in objectives]
     return [(match["name"], float(match["limit"])) for match in matches if match]
 

@@ -5,7 +5,16 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from loadtest.report.canvas import Chart, Table, add_legend, canvas, figure_text, line_style, to_svg
+from loadtest.report.canvas import (
+    Chart,
+    Table,
+    add_legend,
+    canvas,
+    figure_text,
+    line_style,
+    scale_percentiles,
+    to_svg,
+)
 from loadtest.report.comparison import is_closed_loop
 from loadtest.report.over_time import Series, time_chart
 from loadtest.report.planned import planned_rates
@@ -14,8 +23,6 @@ from loadtest.result.schema import Interval, Latency, Result
 
 _NS_PER_MS, _US_PER_MS = 1e6, 1e3
 _SHORTEST_S = 0.5
-_NINES = ((1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %"),
-          (1e6, "6 nines"), (1e7, "7 nines"), (1e8, "8 nines"), (1e9, "9 nines"))  # fmt: skip
 _PERCENTILES = {
     "p50": "50 %",
     "p90": "90 %",
@@ -86,12 +93,7 @@ def percentile_chart(result: Result) -> Chart | None:
         if marks:
             style = line_style(3) | {"linestyle": "", "markersize": 7}
             axes.plot([x for x, _ in marks], [ms for _, ms in marks], label=reference.name, **style)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        ticks = [(x, label) for x, label in _NINES if x <= max(100.0, latency.count)]
-        axes.set_xticks([x for x, _ in ticks], [label for _, label in ticks])
-        axes.minorticks_off()
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        scale_percentiles(axes, latency.count)
         axes.set_xlabel(f"share of {words.events} that took no longer")
         axes.set_ylabel("milliseconds")
         add_legend(axes)

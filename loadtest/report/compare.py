@@ -16,9 +16,10 @@ from loadtest.report.pages import csv_text, render_page
 from loadtest.result.figures import Figure
 from loadtest.result.repeated import FigureSpread
 
-Verdict = Literal["baseline", "same", "better", "worse", "within spread", "not judged", "absent"]
+Verdict = Literal["baseline", "same", "better", "worse", "within spread", "not judged", "missing", "absent"]
 _PLAIN_WIDTH = 160
-_MARKS = {"better": "better", "worse": "WORSE", "within spread": "within spread"}
+_MARKS = {"better": "better", "worse": "WORSE", "within spread": "within spread", "missing": "MISSING"}
+_BAD = (_MARKS["worse"], _MARKS["missing"])
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def to_csv(comparison: Comparison) -> str:
 def show_comparison(comparison: Comparison, terminal: Terminal) -> None:
     """The table, what differs, and the regressions."""
     table = tabulate(comparison)
-    worse = [number for number, row in enumerate(table.rows) if any(_MARKS["worse"] in text for text in row)]
+    worse = [number for number, row in enumerate(table.rows) if any(text.endswith(_BAD) for text in row)]
     terminal.print(draw_grid(table, terminal, bold_red=worse), highlight=False)
     for text in [explain(comparison), *(f"differs: {text}" for text in comparison.differences)]:
         terminal.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -157,7 +158,7 @@ def _value(figure: Figure, cell: Cell) -> str:
 
 def _change(cell: Cell) -> str:
     if cell.change is None:
-        return "-"
+        return _MARKS.get(cell.verdict, "-")
     share = "from 0" if cell.change == float("inf") else f"{100 * cell.change:+.1f} %"
     mark = _MARKS.get(cell.verdict)
     return f"{share} {mark}" if mark else share

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from loadtest.report import capacity as capacity_report
 from loadtest.report import repeated as repeated_report
+from loadtest.report.artifacts import blaming
 from loadtest.result import capacity, repeated
 
 _Document = TypeVar("_Document")
@@ -17,18 +18,26 @@ class Reports(Generic[_Document]):
     """An experiment in a folder, and what can be made of it."""
 
     folder: Path
+    file: str
     document: _Document
     write: Callable[[_Document, Path], None]
     markdown: Callable[[_Document], str]
     csv: Callable[[_Document], str]
 
     def render_again(self) -> None:
-        """Writes report.html and report.md; RunError when the disk does not take them."""
-        self.write(self.document, self.folder)
+        """Writes report.html and report.md, once both are made.
+
+        Raises:
+            ScenarioError: The document has what no experiment writes.
+            RunError: The disk does not take them.
+        """
+        with blaming(self.folder / self.file):
+            self.write(self.document, self.folder)
 
     def to_text(self, form: str) -> str:
-        """As "markdown" or as "csv"."""
-        return (self.markdown if form == "markdown" else self.csv)(self.document)
+        """As "markdown" or as "csv"; ScenarioError when the document has what no experiment writes."""
+        with blaming(self.folder / self.file):
+            return (self.markdown if form == "markdown" else self.csv)(self.document)
 
 
 def find_experiment(folder: Path) -> "Reports[capacity.Capacity] | Reports[repeated.Repeated] | None":
@@ -41,6 +50,7 @@ def find_experiment(folder: Path) -> "Reports[capacity.Capacity] | Reports[repea
         search = capacity.read_capacity(folder)
         return Reports(
             folder,
+            capacity.FILE,
             search,
             capacity_report.write_capacity,
             capacity_report.to_markdown,
@@ -49,6 +59,11 @@ def find_experiment(folder: Path) -> "Reports[capacity.Capacity] | Reports[repea
     if (folder / repeated.FILE).exists():
         runs = repeated.read_repeated(folder)
         return Reports(
-            folder, runs, repeated_report.write_repeated, repeated_report.to_markdown, repeated_report.to_csv
+            folder,
+            repeated.FILE,
+            runs,
+            repeated_report.write_repeated,
+            repeated_report.to_markdown,
+            repeated_report.to_csv,
         )
     return None

@@ -1,9 +1,10 @@
 """The machines of a run: what they are, what is missing of them, and their environments side by side."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from loadtest.report.canvas import Table
+from loadtest.result.paths import flatten
 from loadtest.result.schema import Host, Result, WorkerCounts
 
 _ABSENT = "-"
@@ -62,8 +63,8 @@ def _offset(host: Host) -> str:
 
 def environments(result: Result) -> Table:
     """A column for each machine, a row for each fact."""
-    columns = [(host.name, dict(flatten(host.environment))) for host in result.hosts if host.environment]
-    run = dict(flatten(result.environment))
+    columns = [(host.name, _facts(host.environment)) for host in result.hosts if host.environment]
+    run = _facts(result.environment)
     if run not in [facts for _, facts in columns]:
         columns.insert(0, ("this run", run))
     names = list(dict.fromkeys(name for _, facts in columns for name in facts))
@@ -71,12 +72,11 @@ def environments(result: Result) -> Table:
     return Table(["", *(title for title, _ in columns)], rows)
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted names and texts of a table's values."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from flatten(value, f"{prefix}{name}.")
-        elif isinstance(value, (list, tuple)):
-            yield f"{prefix}{name}", ", ".join(str(item) for item in value)
-        else:
-            yield f"{prefix}{name}", _ABSENT if value is None else str(value)
+def _facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in flatten(environment)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return _ABSENT if value is None else str(value)

@@ -1,14 +1,13 @@
 """The figures of a run as CSV, to paste into a spreadsheet."""
 
-import csv
-import io
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
 from loadtest.report.comparison import Measure, measures
 from loadtest.report.errors import counts
+from loadtest.report.pages import csv_text
+from loadtest.result.paths import flatten
 from loadtest.result.schema import Result
 
 _US_PER_MS = 1e3
@@ -27,19 +26,19 @@ _SERVICE = {
 
 def to_csv(result: Result) -> str:
     """A row for each figure, or for each run of a comparison of transports; nothing where there is none."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
     if result.transports is None:
-        writer.writerow(["measure", "this run", f"published {result.reference.label}"])
-        for row in (*measures(result), *_latencies(result)):
-            writer.writerow([row.name, _text(row.run), _text(row.reference)])
-        writer.writerows([kind, count, ""] for kind, count, _ in counts(result))
-        return file.getvalue()
-    rows = [dict(_flatten(msgspec.to_builtins(run))) for run in result.transports]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer.writerow(names)
-    writer.writerows([_text(row.get(name)) for name in names] for row in rows)
-    return file.getvalue()
+        columns = ["measure", "this run", f"published {result.reference.label}"]
+        figures = (*measures(result), *_latencies(result))
+        return csv_text(
+            columns,
+            [
+                *([row.name, _text(row.run), _text(row.reference)] for row in figures),
+                *([kind, count, ""] for kind, count, _ in counts(result)),
+            ],
+        )
+    runs = [dict(flatten(msgspec.to_builtins(run))) for run in result.transports]
+    names = list(dict.fromkeys(name for run in runs for name in run))
+    return csv_text(names, ([_text(run.get(name)) for name in names] for run in runs))
 
 
 def _latencies(result: Result) -> Iterator[Measure]:
@@ -56,11 +55,3 @@ def _text(value: object) -> str:
     if value is None:
         return ""
     return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

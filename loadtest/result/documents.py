@@ -1,6 +1,7 @@
 """JSON documents of runs and experiments: read with a clear error, written whole or not at all."""
 
 import os
+import reprlib
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ def read_document(path: Path, kind: type[Document], schema: int) -> Document:
                 f"{path}: has no schema: {kind.__name__.lower()} files of this program have one"
             )
         if found != schema:
-            raise ScenarioError(f"{path}: schema {found}, this version reads {schema}")
+            raise ScenarioError(f"{path}: schema {reprlib.repr(found)}, this version reads {schema}")
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
         raise ScenarioError(f"{path}: {error.strerror}") from error

@@ -24,7 +24,7 @@ _LATENCIES = {
 _ONE_REPLY = ("p99_99", "max", "stddev")
 """A few replies decide these, so chance does."""
 LOSS_UNIT = "per million"
-"""Of what was sent, since runs differ in length."""
+"""Of the requests, messages or deliveries that there were to be, since runs differ in length."""
 _LOSSES = {
     "timed_out": "timed out",
     "errors": "errors",
@@ -35,6 +35,8 @@ _LOSSES = {
     "server_errors": "errors from the server",
     "disconnected": "disconnected",
 }
+_OF_DELIVERIES = ("timed_out", "duplicates", "corrupt", "unmatched")
+"""Of a broadcast, those that count deliveries, of which each message has many."""
 
 
 class Figure(Struct, frozen=True, kw_only=True):
@@ -109,17 +111,19 @@ def _latencies(result: Result) -> Iterator[tuple[Figure, float | None]]:
     if result.broadcast is not None:
         for name in ("p50", "p99"):
             yield _at(result, _figure(f"broadcast.spread_us.{name}", f"spread {name}", "us", "lower"))
-        yield _at(result, _figure("broadcast.missing", "deliveries missing", "", "lower"))
+        # A count, which runs of other lengths do not share; as a share it is among the losses.
+        yield _at(result, _figure("broadcast.missing", "deliveries missing", "", "lower", judged=False))
     lag = _figure("achieved.max_send_lag_us", "schedule slip, maximum", "us", "lower", judged=False)
     yield _at(result, lag)
 
 
 def _losses(result: Result) -> Iterator[tuple[Figure, float | None]]:
-    sent = result.achieved.sent
+    achieved = result.achieved
     for name, label in _LOSSES.items():
         figure = _figure(f"achieved.{name}", label, LOSS_UNIT, "lower")
-        count = getattr(result.achieved, name)
-        yield figure, count / sent * _PER_MILLION if sent else None
+        is_delivery = result.broadcast is not None and name in _OF_DELIVERIES
+        chances = achieved.received + achieved.timed_out if is_delivery else achieved.sent
+        yield figure, getattr(achieved, name) / chances * _PER_MILLION if chances else None
 
 
 def _resources(result: Result) -> Iterator[tuple[Figure, float | None]]:

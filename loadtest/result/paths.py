@@ -1,6 +1,7 @@
 """Dotted paths to the values of a result, as thresholds name them."""
 
-from typing import get_args, get_origin, get_type_hints
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args, get_origin, get_type_hints
 
 from msgspec import Struct, structs
 
@@ -21,6 +22,15 @@ def value_at(result: Result, path: str) -> object:
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
     return value
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a table and of those within it, by their dotted paths."""
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def is_value_path(path: str) -> bool:

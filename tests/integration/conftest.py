@@ -11,10 +11,11 @@ from tests.integration.browser import chromium
 from tests.wire import TRANSPORTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from nats.aio.client import Client
 
+    from tests.integration.browser.chromium import Tab
     from tests.servers import Server
 
 
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
 def browser() -> str:
     """The path of Chromium."""
     return chromium.executable()
+
+
+@pytest.fixture(scope="module")
+def tab(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A tab without a network."""
+    with chromium.tab(browser, tmp_path_factory.mktemp("browser") / "profile") as tab:
+        tab.call(
+            "Network.emulateNetworkConditions",
+            offline=True,
+            latency=0,
+            downloadThroughput=0,
+            uploadThroughput=0,
+        )
+        yield tab
 
 
 @pytest.fixture(params=TRANSPORTS)

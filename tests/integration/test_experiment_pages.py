@@ -16,12 +16,11 @@ from loadtest.report.capacity import render_capacity
 from loadtest.report.compare import render_comparison
 from loadtest.report.repeated import render_repeated
 from loadtest.result.schema import write_result
-from tests.integration.browser import chromium
 from tests.loadtest import samples
 from tests.loadtest.queues import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.integration.browser.chromium import Tab
@@ -49,19 +48,6 @@ def comparison_page(folder: Path) -> str:
 def repeated_page(_: Path) -> str:
     first = samples.result(500)
     return render_repeated(summarise_runs({"run-1": first, "run-2": structs.replace(first, error="lost")}))
-
-
-@pytest.fixture(scope="module")
-def tab(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    with chromium.tab(browser, tmp_path_factory.mktemp("browser") / "profile") as tab:
-        tab.call(
-            "Network.emulateNetworkConditions",
-            offline=True,
-            latency=0,
-            downloadThroughput=0,
-            uploadThroughput=0,
-        )
-        yield tab
 
 
 @pytest.mark.parametrize(

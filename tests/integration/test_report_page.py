@@ -14,11 +14,9 @@ from PIL import Image
 
 from loadtest.collect.build import build_result
 from loadtest.report.html import render_report
-from tests.integration.browser import chromium
 from tests.loadtest import samples, test_transports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.integration.browser.chromium import Tab
@@ -36,20 +34,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render_report(samples.four_hosts(60, 50, lost=True)), encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def tab(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """A tab without a network."""
-    with chromium.tab(browser, tmp_path_factory.mktemp("browser") / "profile") as tab:
-        tab.call(
-            "Network.emulateNetworkConditions",
-            offline=True,
-            latency=0,
-            downloadThroughput=0,
-            uploadThroughput=0,
-        )
-        yield tab
 
 
 def show(tab: Tab, page: Path, scheme: str, width: int, media: str = "") -> None:

@@ -137,7 +137,16 @@ def four_hosts(seconds: int = 120, rate: int = 200, *, lost: bool = False, **cha
         achieved=structs.replace(
             built.achieved, max_send_lag_us=2300.0, timed_out=37, late=5, statuses={"503": 12}
         ),
-        command=["subjectbus", "loadtest", "run", "sample", "--hosts", "my hosts.toml", "--set", f"rate={rate}"],
+        command=[
+            "subjectbus",
+            "loadtest",
+            "run",
+            "sample",
+            "--hosts",
+            "my hosts.toml",
+            "--set",
+            f"rate={rate}",
+        ],
         **changes,
     )
 

@@ -13,7 +13,15 @@ from loadtest.experiments.repeat import summarise_runs
 from loadtest.report.compare import render_comparison, to_csv, to_markdown, to_text
 from loadtest.result.figures import Figure, measure
 from loadtest.result.repeated import FigureSpread
-from loadtest.result.schema import ThresholdOutcome, write_result
+from loadtest.result.schema import (
+    BroadcastFigures,
+    Check,
+    Histograms,
+    Soak,
+    ThresholdOutcome,
+    Trend,
+    write_result,
+)
 from subjectbus.cli import main
 from tests.loadtest import samples
 
@@ -191,6 +199,72 @@ def test_a_run_that_failed_is_a_regression_and_has_no_figures(folder_of):
     render_comparison(comparison)
 
 
+def test_a_failed_run_is_no_baseline(folder_of, repeated_of, capsys):
+    failed = structs.replace(BASE, error="host b is lost")
+    good = str(folder_of("good", BASE))
+    for folder in (folder_of("bad", failed), repeated_of("worse", failed)):
+        assert main(["loadtest", "compare", str(folder), good]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert f"compare: {folder.name} has no figures to compare with: " in printed.err
+        assert "host b is lost" in printed.err
+    failed_later = repeated_of("later", BASE, failed)
+    assert compared(failed_later, folder_of("only", failed)).regressions == ["failed: only: host b is lost"]
+
+
+def test_a_judged_figure_that_is_gone_is_a_regression(folder_of):
+    before = folder_of("before", changed(latency_us={"p99": 10_000.0}))
+    after = folder_of("after", changed(latency_us=None, service_us=None, histograms=None))
+    comparison = compared(before, after)
+    assert "latency p99, ms: 10 in before, none in after" in comparison.regressions
+    assert not [text for text in comparison.regressions if "maximum" in text]
+    assert cell(comparison, "latency_us.p99").verdict == "missing"
+    assert "MISSING" in to_text(comparison)
+    assert compared(after, before).regressions == []
+
+
+def test_complaints_are_compared_by_kind(folder_of):
+    checks = [Check(name=name, detail="1 = 2", holds=False) for name in ("replies", "messages")]
+    before = folder_of("before", changed(conservation={"holds": False, "checks": checks[:1]}))
+    trend = Trend(name="p99_us", slope_per_hour=5.0, limit=1.0, p_value=0.001, holds=False)
+    soak = Soak(period_s=60.0, samples=[], trends=[trend])
+    unbalanced = structs.replace(BASE.conservation, holds=False, checks=checks)
+    after = folder_of("after", structs.replace(BASE, conservation=unbalanced, soak=soak))
+    assert compared(before, after).regressions == [
+        "after: conservation, messages: 1 = 2",
+        "after: soak, p99_us: +5 per hour (at most +1), by chance with p = 0.001",
+    ]
+    assert compared(after, before).regressions == []
+
+
+def test_of_a_broadcast_deliveries_are_lost_of_deliveries(folder_of):
+    def broadcast(messages, received, missing):
+        run = structs.replace(
+            BASE.achieved, sent=messages, received=received, timed_out=missing, duplicates=missing
+        )
+        figures = BroadcastFigures(
+            subjects=1, published=messages, deliveries=received, missing=missing, incomplete=missing,
+            published_per_s=1.0, deliveries_per_s=1.0, deliveries_per_s_per_core=None,
+            deliveries_per_broker_cpu_s=None, spread_us=None,
+        )  # fmt: skip
+        return structs.replace(BASE, achieved=run, broadcast=figures)
+
+    short, long = broadcast(10, 999_990, 10), broadcast(100, 9_999_900, 100)
+    losses = {figure.name: value for figure, value in measure(short).items()}
+    assert (losses["achieved.timed_out"], losses["achieved.duplicates"]) == (10.0, 10.0)
+    comparison = compared(folder_of("short", short), folder_of("long", long))
+    assert comparison.regressions == []
+    assert cell(comparison, "broadcast.missing").verdict == "not judged"
+    fewer_users = broadcast(10, 99_990, 10)
+    (text, _) = compared(folder_of("many", short), folder_of("few", fewer_users)).regressions
+    assert text.startswith("timed out, per million: 10 in many, 100 in few")
+
+
+def test_names_are_no_markup_on_the_terminal(folder_of):
+    head = to_text(compared(folder_of("r[red]", BASE), folder_of("[bold]x", BASE))).splitlines()
+    assert any("r[red]" in line and "[bold]x" in line for line in head[:3])
+
+
 def test_what_differs_besides_is_said(folder_of):
     other = structs.replace(
         BASE,
@@ -272,6 +346,29 @@ def test_what_is_no_result_is_one_line_and_status_2(folder_of, tmp_path, capsys,
     assert printed.err.count("\n") == 1
     assert str(broken) in printed.err
     assert said in printed.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"histograms": Histograms(latency="?", service=None)}, "not an HdrHistogram"),
+        ({"thresholds": [ThresholdOutcome(expr="fast", value=1.0, holds=True)]}, 'threshold "fast"'),
+    ],
+)
+def test_what_no_run_writes_is_one_line_that_names_the_file(
+    folder_of, repeated_of, tmp_path, capsys, changes, said
+):
+    good = str(folder_of("good", BASE))
+    bad = structs.replace(BASE, **changes)
+    series = repeated_of("series", BASE)
+    write_result(bad, series / "run-1")
+    for folder, file in ((folder_of("bad", bad), "bad/result.json"), (series, "series/run-1/result.json")):
+        assert main(["loadtest", "compare", good, str(folder)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert f"{tmp_path / file}: " in printed.err
+        assert said in printed.err
 
 
 @pytest.mark.parametrize(

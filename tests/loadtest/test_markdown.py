@@ -184,8 +184,8 @@ def test_hostile_texts_stay_text(text):
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_stay_text_in_the_reports_of_experiments(text, tmp_path):
     shown = " ".join(text.split())
-    failed = samples.result(10, scenario={"name": text}, error=text)
-    summary = summarise_runs({"run-1": samples.result(10, scenario={"name": text}), "run-2": failed})
+    results = [samples.result(10, scenario={"name": text}, error=error) for error in (None, text)]
+    summary = summarise_runs(dict(zip(("run-1", "run-2"), results, strict=True)))
     series = Text(repeated.to_markdown(structs.replace(summary, complaints=[text])))
     assert series.headings == [f"{shown}, 2 runs"]
     assert shown in series.lines
@@ -199,7 +199,7 @@ def test_hostile_texts_stay_text_in_the_reports_of_experiments(text, tmp_path):
     assert found.headings == [f"Capacity of {shown}", "Probes", "Why probes failed", "Conditions"]
     assert f"{shown}." in found.lines
     assert any(line.endswith(f"(holds): {shown}") for line in found.lines)
-    sides = [Side(name, [failed], summary, Histogram()) for name in (text, "other")]
+    sides = [Side(name, results, summary, Histogram()) for name in (text, "other")]
     comparison = replace(compare_runs(sides, 0.05), regressions=[text], differences=[text])
     compared = Text(compare.to_markdown(comparison))
     assert compared.headings == [f"{shown}, other"]

@@ -161,8 +161,9 @@ def test_two_runs_of_the_command(tmp_path):
     rates = [read_result(folder / run).achieved.rate for run in ("run-1", "run-2")]
     assert spread_of(summary, "achieved.rate").values == rates
     assert summary.command[:3] == ["subjectbus", "loadtest", "run"]
-    assert f"<pre>subjectbus loadtest run autocomplete --out {folder} " in (folder / "report.html").read_text()
-    assert f"\nsubjectbus loadtest run autocomplete --out {folder} " in (folder / "report.md").read_text()
+    shown = f"subjectbus loadtest run autocomplete --out {folder} "
+    assert f"<pre>{shown}" in (folder / "report.html").read_text()
+    assert f"\n{shown}" in (folder / "report.md").read_text()
     assert 'href="run-2/report.html"' in (folder / "report.html").read_text()
     assert (folder / "report.md").read_text().startswith("# autocomplete, 2 runs")
 

@@ -268,6 +268,8 @@ def test_what_is_no_result_folder_is_said(tmp_path, capsys, kind):
             "cannot be rendered: not an HdrHistogram",
         ),
         ({"started": "yesterday"}, "cannot be rendered: Invalid isoformat string: 'yesterday'"),
+        ({"scenario": {}}, "cannot be rendered: 'dict object' has no attribute 'name'"),
+        ({"environment": {}}, "cannot be rendered: 'dict object' has no attribute '"),
     ],
 )
 def test_a_value_that_no_run_writes_is_said_and_nothing_is_half_rendered(copy, changes, said):
