@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from loadtest.report.canvas import Table
 
-_SPECIAL = re.compile(r"[\\`*\[\]<>|~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-_BLOCK = re.compile(r"^(\d{0,9})([#+=)-]|\.(?=\s|$))")
+_SPECIAL = re.compile(r"[\\`*\[\]|~]|<(?=[A-Za-z/!?])|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+_BLOCK = re.compile(r"^(\d{0,9})([#+=)>-]|\.(?=\s|$))")
 
 
 def plain(text: object) -> str:

@@ -83,6 +83,15 @@ def test_intervals_of_several_requestors_are_added_second_by_second():
     assert Histogram.merged([logged[0].encoded]).count == 500
 
 
+def test_no_second_is_slower_than_the_run():
+    values = [1_000_000] * 500 + [123_456_789]  # within a range of the histogram that ends above it
+    result, logged = build_result(samples.collected(values))
+    assert max(part.max_us for part in result.intervals) == result.latency_us.max == 123_456.789
+    assert max(part.max_ns for part in logged) == 123_456_789
+    slow, _ = merge_intervals([samples.requestor_result([123_456_789] * 10)])
+    assert {value for part in slow for value in (part.p50_us, part.p99_us, part.max_us)} == {123_456.789}
+
+
 def test_of_a_seconds_send_lags_the_worst_is_kept():
     lags = [(1_500, 40_000), (2_500, 3_000)]
     results = []

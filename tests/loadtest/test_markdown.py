@@ -151,7 +151,7 @@ def test_what_fails_is_told():
 
 HOSTILE = [
     "<script>alert(1)</script>", "a | b\nc", "`x` *y* [z](http://h/)", "\\|", "_a_ __b__ c_d &lt; ~~e~~",
-    "# f", "- g", "+ h", "1. i", "2) j", "===", "> k",
+    "# f", "- g", "<!-- g -->", "a<b>c</b>", "<http://h/>", "+ h", "1. i", "2) j", "===", "> k",
 ]  # fmt: skip
 
 

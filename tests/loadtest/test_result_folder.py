@@ -208,6 +208,7 @@ def broken(text: str, how: str) -> bytes:
         "other program's": b'{"results": []}',
         "other schema": text.replace('"schema": 1', '"schema": 2', 1).encode(),
         "schema of another type": text.replace('"schema": 1', '"schema": "one"', 1).encode(),
+        "long schema": text.replace('"schema": 1', f'"schema": "{"z" * 5000}"', 1).encode(),
         "missing key": text.replace('"latency_us"', '"latency_s"', 1).encode(),
         "wrong type": text.replace('"duration_s": 2.0', '"duration_s": "two"', 1).encode(),
     }[how]
@@ -225,7 +226,8 @@ def broken(text: str, how: str) -> bytes:
         ("list", "Expected `object`, got `array`"),
         ("other program's", "has no schema"),
         ("other schema", "schema 2, this version reads 1"),
-        ("schema of another type", "schema one, this version reads 1"),
+        ("schema of another type", "schema 'one', this version reads 1"),
+        ("long schema", "zzz', this version reads 1"),
         ("missing key", "missing required field `latency_us`"),
         ("wrong type", "Expected `float`, got `str` - at `$.duration_s`"),
     ],
@@ -241,6 +243,7 @@ def test_a_result_that_is_none_is_said_in_one_line_and_nothing_is_rendered(copy,
     assert told.out == ""
     assert told.err.count("\n") == 1
     assert told.err.startswith(f"subjectbus: error: {path}: ")
+    assert len(told.err) < 300 + len(str(path))
     assert said in told.err
     assert {name: (folder / name).read_bytes() for name in names(folder)} == before
 

@@ -1,0 +1,79 @@
+"""Reports of searches and repeated runs: texts stay texts, commands can be copied, bad files are named."""
+
+import io
+import json
+
+import pytest
+from msgspec import structs
+from rich.console import Console
+
+from loadtest.experiments.capacity import find_capacity, plan_search
+from loadtest.experiments.repeat import summarise_runs
+from loadtest.processes.interrupts import Interrupts
+from loadtest.report import capacity, repeated
+from loadtest.result.documents import write_document
+from subjectbus.cli import main
+from tests.loadtest import samples
+from tests.loadtest.queues import Queue
+
+COMMAND = ["subjectbus", "loadtest", "run", "my scenario.toml"]
+SHOWN = "subjectbus loadtest run 'my scenario.toml'"
+
+
+def search(folder, *, name="sample", slos=("latency_us.p99 < 100000",)):
+    plan = plan_search(
+        samples.scenario(name=name), slos, from_rate=100.0, to_rate=100.0, precision=0.02, probe_s=1.0
+    )
+    return find_capacity(plan, folder, Queue(20_000.0).run_into, Interrupts(), str)
+
+
+def series(**changes):
+    return summarise_runs({f"run-{number}": samples.result(20, **changes) for number in (1, 2)})
+
+
+def shown(show, document, folder):
+    file = io.StringIO()
+    show(document, folder, Console(file=file, width=100))
+    return file.getvalue()
+
+
+def test_the_command_of_an_experiment_can_be_copied(tmp_path):
+    found = structs.replace(search(tmp_path), command=COMMAND)
+    made = structs.replace(series(), command=COMMAND)
+    for html, markdown in (
+        (capacity.render_capacity(found), capacity.to_markdown(found)),
+        (repeated.render_repeated(made), repeated.to_markdown(made)),
+    ):
+        assert SHOWN.replace("'", "&#39;") in html
+        assert SHOWN in markdown
+        assert "subjectbus subjectbus" not in html + markdown
+    assert f"\n```sh\n{SHOWN}\n```\n" in repeated.to_markdown(made)
+
+
+def test_a_count_among_the_objectives_is_no_latency(tmp_path):
+    found = search(tmp_path, slos=("latency_us.count < 1e9", "latency_us.stddev < 5000"))
+    chart = capacity.draw_latency(found)
+    assert chart.table.columns[2:] == ["p50, ms", "p99, ms", "p99.9, ms", "stddev, ms"]
+    assert "objective: stddev" in chart.svg
+    assert "objective: count" not in chart.svg
+
+
+def test_names_are_no_markup_on_the_terminal(tmp_path):
+    name = "r[red] [/x]"
+    assert f"capacity of {name}" in shown(capacity.show_capacity, search(tmp_path, name=name), tmp_path)
+    made = series(scenario={"name": name})
+    assert f"scenario {name}, 2 of 2 runs" in shown(repeated.show_repeated, made, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["capacity", "repeated"])
+@pytest.mark.parametrize("form", ["html", "markdown"])
+def test_a_document_that_no_experiment_writes_is_named_and_nothing_is_rendered(tmp_path, capsys, kind, form):
+    path = tmp_path / f"{kind}.json"
+    write_document(search(tmp_path) if kind == "capacity" else series(), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "scenario": {}}))
+    before = sorted(tmp_path.iterdir())
+    assert main(["loadtest", "report", str(tmp_path), "--format", form]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err == f"subjectbus: error: {path}: cannot be rendered: no 'name'\n"
+    assert sorted(tmp_path.iterdir()) == before
