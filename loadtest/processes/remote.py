@@ -198,6 +198,7 @@ class RemoteMachine:
         self._answers: dict[int, Said | None] = {}
         self._exchanges: deque[tuple[float, float]] = deque(maxlen=_KEPT_EXCHANGES)
         """Half of how long each took, and the clock's offset by it."""
+        self._quickest: tuple[float, float] | None = None
         self._answered = threading.Condition()
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._heard_s = time.monotonic()
@@ -211,12 +212,12 @@ class RemoteMachine:
     @property
     def clock_offset_s(self) -> float | None:
         """See Machine; of the last minute, for clocks drift."""
-        return min(self._exchanges)[1] if self._exchanges else None
+        return self._quickest[1] if self._quickest else None
 
     @property
     def clock_error_s(self) -> float | None:
         """See Machine."""
-        return min(self._exchanges)[0] if self._exchanges else None
+        return self._quickest[0] if self._quickest else None
 
     @property
     def cores(self) -> int:
@@ -386,6 +387,7 @@ class RemoteMachine:
     def _note_clock(self, sent_s: float, at_s: float, received_s: float) -> None:
         """The quickest exchange tells most: the answer was given between both of our times (RFC 5905, 8)."""
         self._exchanges.append(((received_s - sent_s) / 2, at_s - (sent_s + received_s) / 2))
+        self._quickest = min(self._exchanges)
         self._beats += 1
 
     def _lose(self, why: str) -> None:
