@@ -9,8 +9,8 @@ from loadtest.result.schema import Host, Result
 _MEASURES = (
     ("host-cpu", "Processor time by host", "% of the machine", "cpu_percent", 1.0),
     ("host-memory", "Memory in use by host", "GB", "memory_used_bytes", 1e9),
-    ("host-net-in", "Network in by host", "Mbit/s", "net_in_bps", 1e6),
-    ("host-net-out", "Network out by host", "Mbit/s", "net_out_bps", 1e6),
+    ("host-net-in", "Network in by host, without loopback", "Mbit/s", "net_in_bps", 1e6),
+    ("host-net-out", "Network out by host, without loopback", "Mbit/s", "net_out_bps", 1e6),
     ("host-switches", "Context switches by host", "thousands/s", "context_switches_per_s", 1e3),
     ("host-retransmits", "TCP segments sent again by host", "segments/s", "retransmits_per_s", 1.0),
 )

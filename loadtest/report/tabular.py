@@ -50,8 +50,8 @@ COLUMNS: dict[str, tuple[Any, str, str]] = {
     "cpu_percent": (_LEVEL, "%", "of the whole machine"),
     "cpu_of_one_percent": (_LEVEL, "%", "of one processor"),
     "memory_bytes": (_COUNT, "bytes", "resident; of a host, all but what is available to new processes"),
-    "net_in_bps": (_LEVEL, "bit/s", "received on all interfaces, loopback included"),
-    "net_out_bps": (_LEVEL, "bit/s", "sent on all interfaces, loopback included"),
+    "net_in_bps": (_LEVEL, "bit/s", "received by the network interfaces, of which loopback is none"),
+    "net_out_bps": (_LEVEL, "bit/s", "sent by the network interfaces, of which loopback is none"),
     "context_switches_per_s": (_LEVEL, "1/s", "of all processes"),
     "retransmits_per_s": (_LEVEL, "1/s", "TCP segments sent again"),
 }
