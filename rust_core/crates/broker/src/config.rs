@@ -5,7 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
 
-use reactor::DriverKind;
+use reactor::{DriverChoice, DriverKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::capacity;
@@ -239,12 +239,12 @@ impl Config {
     }
 
     /// The backend by its name.
-    pub(crate) fn driver(&self) -> Result<DriverKind, ConfigError> {
+    pub(crate) fn driver(&self) -> Result<DriverChoice, ConfigError> {
         let unknown = |what| ConfigError {
             key: "driver",
             what,
         };
-        DriverKind::from_str(&self.driver).map_err(unknown)
+        DriverChoice::from_str(&self.driver).map_err(unknown)
     }
 
     /// The backend that is used here, and why it is not the best one where "auto" has to do

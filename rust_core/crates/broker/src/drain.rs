@@ -31,7 +31,7 @@ impl Shard {
         {
             io.close_listener(listener);
         }
-        for id in io.ids().collect::<Vec<_>>() {
+        for id in io.connections.ids().collect::<Vec<_>>() {
             let Some(conn) = io.conn(id) else { continue };
             let session = &conn.session;
             match session.transport {
@@ -73,11 +73,14 @@ impl Shard {
         if draining.per_step == 0 {
             let duration = self.shared.limits.lame_duck_duration.as_millis();
             let steps = (duration / STEP.as_millis()).max(1) as usize;
-            draining.per_step = io.connections().div_ceil(steps).max(1);
+            draining.per_step = io.connections.len().div_ceil(steps).max(1);
         }
         let per_step = draining.per_step;
         let is_open = |conn: &Conn<Session>| conn.is_open() && conn.session.is_client;
-        let open = io.ids().filter(|id| io.conn(*id).is_some_and(is_open));
+        let open = io
+            .connections
+            .ids()
+            .filter(|id| io.conn(*id).is_some_and(is_open));
         for id in open.take(per_step).collect::<Vec<_>>() {
             self.end(io, id, Reason::Shutdown, None);
         }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use protocol::nats::{FromClient, Parser, encode, error};
 use reactor::{Closed, Conn, ConnId, Handler, Origin};
@@ -20,7 +19,7 @@ impl Handler for Shard {
     type Session = Session;
     type Mail = Mail;
 
-    fn accept(&mut self, listener: usize, peer: SocketAddr) -> Option<Session> {
+    fn accept(&mut self, io: &mut Io, listener: usize, peer: SocketAddr) -> Option<Session> {
         let listener = *self.listeners.get(listener)?;
         if listener == ListenerKind::Monitor
             && self
@@ -31,7 +30,7 @@ impl Handler for Shard {
             return None;
         }
         let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
-        let second = self.second(Instant::now());
+        let second = self.second(io.now());
         Some(Session::new(cid, peer, listener, second))
     }
 

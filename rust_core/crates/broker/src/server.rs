@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use reactor::{
-    DriverKind, ListenError, Mailboxes, MailboxesBuilder, Reservation, ShardSpec, fdtable,
-};
+use reactor::{DriverKind, ListenError, Mailboxes, Reservation, ShardSpec, fdtable, work};
 use router::SharedRouter;
 
 use crate::capacity::{self, Size, Tables};
@@ -29,9 +27,6 @@ use crate::shared::{Backlog, ListenerKind, Shared, Weight};
 /// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
 /// as they arrive and never gathered, so that a generous limit costs nothing.
 const MAX_GATHERED: usize = 64 << 20;
-
-/// Bytes that a shard receives or appends in one turn before it writes.
-const TURN_BUDGET: usize = 4 << 20;
 
 /// How long the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
@@ -134,7 +129,7 @@ impl Broker {
             start: SystemTime::now(),
             seed,
         });
-        let mailboxes = MailboxesBuilder::build(shards).map_err(StartError::Io)?;
+        let mailboxes = Mailboxes::new(shards).map_err(StartError::Io)?;
         let (tell_ended, ended) = sync_channel(shards);
         let threads = Threads {
             handles: Vec::with_capacity(shards),
@@ -290,7 +285,7 @@ impl Broker {
                 connections: size.connections_of_a_shard,
                 own_table,
                 // A receiver that keeps up must not exceed its limit within one turn.
-                turn_budget: TURN_BUDGET.min(self.shared.limits.max_pending / 4),
+                turn_budget: work::TURN.min(self.shared.limits.max_pending / 4),
             };
             let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes);
             let (report, tell_ended) = (report.clone(), tell_ended.clone());

@@ -281,7 +281,7 @@ impl Shard {
         self.counts.set(Counter::Writes, io.sent.writes);
         self.counts.set(Counter::AcceptFailures, io.accept_failures);
         self.log.accept_failures(io.now(), io.accept_failures);
-        self.shared.backlogs[usize::from(self.index)].publish(io.backlog);
+        self.shared.backlogs[usize::from(self.index)].publish(io.connections.backlog());
     }
 }
 

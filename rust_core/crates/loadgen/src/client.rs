@@ -198,7 +198,7 @@ impl<W: Workload> Client<W> {
     fn end(&mut self, io: &mut Io<Self>) {
         self.is_closing = true;
         self.dialer.halt();
-        let ids: Vec<ConnId> = io.ids().collect();
+        let ids: Vec<ConnId> = io.connections.ids().collect();
         for id in ids {
             self.close(io, id, close::NORMAL);
         }
@@ -210,7 +210,7 @@ impl<W: Workload> Handler for Client<W> {
     type Session = Session<W::Link>;
     type Mail = Mail;
 
-    fn accept(&mut self, _: usize, _: SocketAddr) -> Option<Session<W::Link>> {
+    fn accept(&mut self, _: &mut Io<Self>, _: usize, _: SocketAddr) -> Option<Session<W::Link>> {
         None
     }
 

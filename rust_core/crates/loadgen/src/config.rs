@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use reactor::DriverKind;
+use reactor::DriverChoice;
 use serde::Deserialize;
 
 use crate::profile::{self, Segment};
@@ -150,7 +150,7 @@ pub struct RequestorConfig {
     /// Threads that the users are divided among.
     pub threads: u32,
     /// How the kernel is asked.
-    pub driver: DriverKind,
+    pub driver: DriverChoice,
     /// Determines who sends to whom, and the gaps of Poisson arrivals.
     pub seed: u64,
     /// Connections begun a second; 0 for as many as `connect_in_flight` allows.
@@ -194,7 +194,7 @@ pub struct ProviderConfig {
     /// Threads that the providers are divided among.
     pub threads: u32,
     /// How the kernel is asked.
-    pub driver: DriverKind,
+    pub driver: DriverChoice,
     /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
     pub clock_offset_ns: i64,
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use reactor::{DriverKind, Mailboxes, MailboxesBuilder, Shard, ShardSpec, fdtable, wake_precisely};
+use reactor::{
+    DriverChoice, DriverKind, Mailboxes, Shard, ShardSpec, fdtable, wake_precisely, work,
+};
 
 use crate::client::{Client, Mail};
 use crate::config::{Target, Transport};
@@ -18,8 +20,8 @@ use crate::shared::Shared;
 use crate::sources::Sources;
 use crate::workload::Workload;
 
-/// Bytes of one turn after which everything is written.
-const TURN_BUDGET: usize = 4 << 20;
+/// Work of one turn: the engine has no quiet clients who wait for it.
+const TURN_BUDGET: usize = 4 * work::TURN;
 
 /// Descriptors of a thread that are not connections.
 const OTHER_DESCRIPTORS: u64 = 32;
@@ -121,7 +123,7 @@ impl Crew {
         shared: Arc<Shared>,
         target: &Target,
         max_payload: usize,
-        driver: DriverKind,
+        driver: DriverChoice,
         workloads: Vec<(W, Dialer)>,
     ) -> Result<Self, EngineError> {
         let refused = |error| EngineError::System(format!("driver: {error}"));
@@ -140,7 +142,7 @@ impl Crew {
         }
         let sources = Arc::new(Sources::new(target, shared.wanted)?);
         let endpoint = Arc::new(Endpoint::new(target.clone(), max_payload));
-        let mailboxes = MailboxesBuilder::build(workloads.len())
+        let mailboxes = Mailboxes::new(workloads.len())
             .map_err(|error| EngineError::System(format!("mailbox: {error}")))?;
         let mut crew = Self {
             shared,

@@ -1,44 +1,67 @@
 //! Sockets, timers and wake-ups for very many connections on few threads.
 //!
-//! The crate knows no protocol. A *shard* is one thread that runs a [`driver`] over its own
-//! listeners, connection [`slab`], [`timer`] wheel, [`mailbox`] and, through [`fdtable`], its own
-//! file-descriptor table. What to do with bytes is decided by a [`Handler`], which the driver
-//! tells "these bytes arrived", "closed, because", and which asks "send these bytes", "close",
-//! "connect", "wake me". Whether the kernel was asked by readiness (epoll) or by completion
-//! (io_uring) is the driver's affair alone, and a TLS layer fits between driver and handler with
-//! the same contract on both sides.
+//! The crate knows no protocol. A *shard* is one thread that runs turns over its own listeners,
+//! [`connections`], [`timer`] wheel, [`mailbox`] and, through [`fdtable`], its own file-descriptor
+//! table. What to do with bytes is decided by a [`Handler`], which is told "these bytes arrived",
+//! "closed, because", and which asks "send these bytes", "close", "connect", "wake me" through [`Io`].
+//! Whether the kernel is asked by readiness (epoll) or by completion (io_uring) is the [`driver`]'s
+//! affair alone.
 //!
 //! # A turn
 //!
-//! 1. Wait for events, at most until the next timer or the handler's own deadline.
-//! 2. Hand out what arrived: accepted connections, received bytes, mail, timers.
-//! 3. [`Handler::on_turn_end`].
-//! 4. Give every connection with pending output exactly one write, carry out closes and connects,
-//!    and post the mail for other shards, one wake-up per shard that sleeps.
+//! 1. Wait; take completions, then the mail that has arrived.
+//! 2. Hand out mail, then traffic (received bytes and room to write), then changes (connections that
+//!    come and go), then timers, then what the handler has put off. Each part has its share of the
+//!    turn's budget of [`work`]; what a part has left keeps its order and goes on in the next turn.
+//! 3. Carry out what the handler asked for: connects and ends of connections.
+//! 4. Post the mail for other shards, with at most one wake-up for each.
+//! 5. Give every connection with pending output exactly one write.
+//!
+//! What follows from it:
+//!
+//! - A connection that has little to say is served in every turn, whatever others send, and whether a
+//!   million others come or go: connections whose bytes take more than a slice of the budget continue
+//!   behind the others, and changes never keep traffic waiting.
+//! - Mail is posted before anything is written, and taken after received bytes: when a peer has read
+//!   our answer, all mail sent before the answer is in front of everything that it causes.
+//!   [`Io::mail_mark`] tells a handler when that mail has been handed out.
+//! - Bytes of one connection are handed out in their order, and before its end.
+//! - Drivers differ in nothing that a peer can see.
 //!
 //! An idle connection owns no buffer: reading uses the driver's own buffer, and output buffers
 //! come from a pool and return to it when the kernel has taken their bytes.
 
+pub mod clock;
+pub mod connections;
 pub mod driver;
 pub mod fdtable;
+mod handler;
+mod io;
 pub mod listener;
+mod mail;
 pub mod mailbox;
 pub mod output;
 pub mod shard;
 pub mod slab;
 mod socket;
+mod stats;
 pub mod timer;
+mod turn;
+pub mod work;
 
-pub use driver::io::{Conn, Io};
-pub use driver::stats::{Calls, Descriptors, Memory, Sent};
-pub use driver::{Closed, DriverKind, Handler, Origin};
+pub use clock::Clock;
+pub use connections::{Conn, Connections};
+pub use driver::{DriverChoice, DriverKind};
+pub use handler::{Closed, Handler, Origin};
+pub use io::Io;
 pub use listener::{ListenError, Reservation};
-pub use mailbox::{Mailboxes, MailboxesBuilder};
+pub use mailbox::Mailboxes;
 pub use output::Output;
 pub use shard::{Shard, ShardSpec, process_cpu_time, thread_cpu_time, wake_precisely};
 pub use slab::ConnId;
+pub use stats::{Calls, Descriptors, Memory, Sent};
 
-/// Bytes of a memory page.
+/// Return the bytes of a memory page.
 #[must_use]
 pub fn page_size() -> u64 {
     rustix::param::page_size() as u64

@@ -21,32 +21,6 @@ struct Mailbox<M> {
     wake: OwnedFd,
 }
 
-/// Creates [`Mailboxes`]. A type of its own because the wake-up descriptors have to exist before
-/// any shard takes a descriptor table of its own.
-pub struct MailboxesBuilder;
-
-impl MailboxesBuilder {
-    /// One mailbox for each of `shards` shards.
-    ///
-    /// # Errors
-    /// No descriptor left for a wake-up.
-    pub fn build<M>(shards: usize) -> std::io::Result<Mailboxes<M>> {
-        let boxes = (0..shards)
-            .map(|_| {
-                Ok(Mailbox {
-                    queue: Mutex::new(Queue {
-                        mail: VecDeque::new(),
-                        closed: false,
-                    }),
-                    asleep: AtomicBool::new(false),
-                    wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
-                })
-            })
-            .collect::<std::io::Result<_>>()?;
-        Ok(Mailboxes { boxes })
-    }
-}
-
 /// The mailboxes of all shards of a process; a handle, cheap to clone.
 pub struct Mailboxes<M> {
     boxes: Arc<[Mailbox<M>]>,
@@ -61,6 +35,27 @@ impl<M> Clone for Mailboxes<M> {
 }
 
 impl<M> Mailboxes<M> {
+    /// Make one mailbox for each of `shards` shards. Must be called before any shard takes a descriptor
+    /// table of its own, which keeps the wake-up descriptors that there are.
+    ///
+    /// # Errors
+    /// No descriptor is left for a wake-up.
+    pub fn new(shards: usize) -> std::io::Result<Self> {
+        let boxes = (0..shards)
+            .map(|_| {
+                Ok(Mailbox {
+                    queue: Mutex::new(Queue {
+                        mail: VecDeque::new(),
+                        closed: false,
+                    }),
+                    asleep: AtomicBool::new(false),
+                    wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+                })
+            })
+            .collect::<std::io::Result<_>>()?;
+        Ok(Self { boxes })
+    }
+
     /// Number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
@@ -105,6 +100,7 @@ impl<M> Mailboxes<M> {
 
     /// Swaps the mail that has arrived for the empty queue `into`.
     pub(crate) fn take(&self, shard: usize, into: &mut VecDeque<M>) {
+        debug_assert!(into.is_empty());
         let mut queue = self.queue(shard);
         if !queue.mail.is_empty() {
             std::mem::swap(&mut queue.mail, into);
@@ -166,7 +162,7 @@ mod tests {
 
     #[test]
     fn mail_arrives_in_order_and_a_closed_box_gives_it_back() {
-        let boxes = MailboxesBuilder::build::<u32>(2).expect("eventfd");
+        let boxes = Mailboxes::<u32>::new(2).expect("eventfd");
         assert_eq!(boxes.post(1, 1), None);
         let mut batch = vec![2, 3];
         boxes.post_batch(1, &mut batch);
@@ -186,7 +182,7 @@ mod tests {
 
     #[test]
     fn only_a_sleeper_is_woken() {
-        let boxes = MailboxesBuilder::build::<u32>(1).expect("eventfd");
+        let boxes = Mailboxes::<u32>::new(1).expect("eventfd");
         let mut count = [0; 8];
         boxes.post(0, 1);
         assert!(rustix::io::read(boxes.wake_descriptor(0), &mut count).is_err());

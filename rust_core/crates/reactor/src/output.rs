@@ -20,6 +20,49 @@ pub(crate) struct Chunk {
     pub(crate) items: u32,
 }
 
+/// Chunks of one write at most.
+pub(crate) const WRITE_CHUNKS: usize = 64;
+/// Bytes of one write at most, unless one chunk has more: as much as a socket takes at once.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Bytes that were taken out of an output to be written at once.
+pub(crate) struct Taken {
+    pub(crate) first: Chunk,
+    pub(crate) more: Vec<Chunk>,
+    /// Bytes of the first chunk that had been sent before.
+    sent: u32,
+    /// Bytes to be sent.
+    pub(crate) len: usize,
+}
+
+impl Taken {
+    fn new(first: Chunk, sent: u32) -> Self {
+        Self {
+            len: first.bytes.len() - sent as usize,
+            first,
+            more: Vec::new(),
+            sent,
+        }
+    }
+
+    /// The bytes to be sent of the first chunk.
+    #[inline]
+    pub(crate) fn front(&self) -> &[u8] {
+        &self.first.bytes[self.sent as usize..]
+    }
+
+    /// Count what was taken as sent, and return its items.
+    pub(crate) fn finish(self, pool: &mut Pool) -> u64 {
+        let mut items = u64::from(self.first.items);
+        pool.give(self.first.bytes);
+        for chunk in self.more {
+            items += u64::from(chunk.items);
+            pool.give(chunk.bytes);
+        }
+        items
+    }
+}
+
 #[derive(Default)]
 struct Backlog {
     chunks: VecDeque<Chunk>,
@@ -173,34 +216,66 @@ impl Output {
         items
     }
 
-    /// Takes out the oldest chunk and how many of its bytes have been sent; `None` when nothing
-    /// waits. Its buffer does not move, and is for the caller to give to the pool or to
+    /// Take out what waits, oldest first, as far as one write goes; `None` when nothing waits. The
+    /// buffers do not move, and are for the caller to give to the pool or to
     /// [`restore`](Self::restore).
-    pub(crate) fn take_front(&mut self) -> Option<(Chunk, u32)> {
-        let chunk = match &mut self.backlog {
-            None if self.tail.is_empty() => return None,
-            None => Chunk {
+    pub(crate) fn take(&mut self) -> Option<Taken> {
+        let sent = std::mem::take(&mut self.sent);
+        let Some(backlog) = &mut self.backlog else {
+            if self.tail.is_empty() {
+                return None;
+            }
+            let first = Chunk {
                 bytes: std::mem::take(&mut self.tail),
                 items: std::mem::take(&mut self.tail_items),
-            },
-            Some(backlog) => {
-                let chunk = backlog.chunks.pop_front()?;
-                backlog.bytes -= chunk.bytes.len();
-                if backlog.chunks.is_empty() {
-                    self.backlog = None;
-                }
-                chunk
-            }
+            };
+            return Some(Taken::new(first, sent));
         };
-        Some((chunk, std::mem::take(&mut self.sent)))
+        let first = backlog.chunks.pop_front()?;
+        let mut taken = Taken::new(first, sent);
+        while let Some(next) = backlog.chunks.front()
+            && taken.more.len() + 1 < WRITE_CHUNKS
+            && taken.len + next.bytes.len() <= WRITE_BYTES
+        {
+            taken.len += next.bytes.len();
+            taken.more.extend(backlog.chunks.pop_front());
+        }
+        backlog.bytes -= taken.len + sent as usize;
+        if backlog.chunks.is_empty() {
+            self.backlog = None;
+        }
+        Some(taken)
     }
 
-    /// Puts back what [`take_front`](Self::take_front) gave, of which `sent` bytes are sent.
-    pub(crate) fn restore(&mut self, chunk: Chunk, sent: u32) {
+    /// Put back what [`take`](Self::take) gave, of which the first `count` bytes have been sent since;
+    /// return the items that are now wholly sent.
+    pub(crate) fn restore(&mut self, taken: Taken, mut count: usize, pool: &mut Pool) -> u64 {
+        let mut items = 0;
+        let mut sent = taken.sent;
         let backlog = self.backlog.get_or_insert_default();
-        backlog.bytes += chunk.bytes.len();
-        backlog.chunks.push_front(chunk);
-        self.sent = sent;
+        let chunks = std::iter::once(taken.first).chain(taken.more);
+        let mut rest = Vec::new();
+        for chunk in chunks {
+            let left = chunk.bytes.len() - sent as usize;
+            if rest.is_empty() && count >= left {
+                count -= left;
+                sent = 0;
+                items += u64::from(chunk.items);
+                pool.give(chunk.bytes);
+            } else {
+                backlog.bytes += chunk.bytes.len();
+                rest.push(chunk);
+            }
+        }
+        for chunk in rest.into_iter().rev() {
+            backlog.chunks.push_front(chunk);
+        }
+        if backlog.chunks.is_empty() {
+            self.backlog = None;
+        } else {
+            self.sent = sent + count as u32;
+        }
+        items
     }
 
     /// Makes the tail ready for appending, from the pool where it owns nothing.
@@ -302,21 +377,43 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_was_taken_out_can_be_put_back() {
+    fn what_was_taken_out_can_be_put_back() {
         let (mut output, mut pool) = (Output::default(), Pool::default());
         appended(&mut output, &mut pool, b"abc");
-        let (chunk, sent) = output.take_front().expect("a chunk");
-        assert_eq!((chunk.bytes.as_slice(), sent), (&b"abc"[..], 0));
-        assert!(output.is_empty() && output.take_front().is_none());
+        let taken = output.take().expect("a chunk");
+        assert_eq!((taken.front(), taken.len), (&b"abc"[..], 3));
+        assert!(output.is_empty() && output.take().is_none());
         appended(&mut output, &mut pool, b"defg");
-        output.restore(chunk, 2);
+        assert_eq!(output.restore(taken, 2, &mut pool), 0);
         assert_eq!((output.len(), output.items()), (5, 2));
         let waiting: Vec<u8> = output.chunks().flatten().copied().collect();
         assert_eq!(waiting, b"cdefg");
-        assert_eq!(output.take_front().expect("a chunk").1, 2);
+        let taken = output.take().expect("a chunk");
+        assert_eq!((taken.front(), taken.len), (&b"c"[..], 1));
         assert_eq!(output.len(), 4);
-        assert_eq!(output.take_front().expect("a chunk").0.bytes, b"defg");
+        assert_eq!(taken.finish(&mut pool), 1);
+        assert_eq!(output.take().expect("the tail").front(), b"defg");
         assert_eq!((output.len(), output.items()), (0, 0));
+    }
+
+    #[test]
+    fn a_write_cut_short_anywhere_leaves_the_rest_in_order() {
+        for count in 0..=9 {
+            let (mut output, mut pool) = (Output::default(), Pool::default());
+            for bytes in [&b"xabc"[..], b"defg", b"hi"] {
+                appended(&mut output, &mut pool, bytes);
+                output.seal();
+            }
+            assert_eq!(output.advance(1, &mut pool), 0);
+            let taken = output.take().expect("chunks");
+            assert_eq!((taken.len, taken.more.len()), (9, 2));
+            appended(&mut output, &mut pool, b"j");
+            let items = output.restore(taken, count, &mut pool);
+            assert_eq!(items + output.items(), 4, "{count}");
+            let waiting: Vec<u8> = output.chunks().flatten().copied().collect();
+            assert_eq!(waiting, b"abcdefghij"[count..], "{count}");
+            assert_eq!(output.len(), 10 - count);
+        }
     }
 
     #[test]

@@ -94,6 +94,13 @@ impl Wheel {
         }
     }
 
+    /// Whether timers have fired that [`poll`](Self::poll) has not told yet.
+    #[inline]
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// How long from `now` until something may be due; `None` when nothing is set.
     #[must_use]
     pub fn until_next(&self, now: Instant) -> Option<Duration> {

@@ -252,7 +252,7 @@ impl Shard {
         match question {
             Question::Connz(query) => {
                 let end = sweep.slot.saturating_add(SLICE);
-                for id in io.ids_in(sweep.slot..end) {
+                for id in io.connections.ids_in(sweep.slot..end) {
                     if let Some(conn) = io.conn(id)
                         && conn.is_open()
                         && conn.session.is_client
@@ -268,7 +268,7 @@ impl Shard {
                     }
                 }
                 sweep.slot = end;
-                end >= io.slots()
+                end >= io.connections.slots()
             }
             Question::Subsz(query) => self.sweep_subscriptions(io, query, sweep),
             Question::Subjects { .. } => true,
@@ -278,8 +278,8 @@ impl Shard {
     /// Looks through the next connections' subscriptions; whether these were the last.
     fn sweep_subscriptions(&self, io: &Io, query: &subsz::Query, sweep: &mut Sweep) -> bool {
         let mut left = SLICE;
-        while left > 0 && sweep.slot < io.slots() {
-            let conn = io.ids_in(sweep.slot..sweep.slot + 1).next();
+        while left > 0 && sweep.slot < io.connections.slots() {
+            let conn = io.connections.ids_in(sweep.slot..sweep.slot + 1).next();
             let conn = conn.and_then(|id| Some((id, io.conn(id)?)));
             let mut places = 0;
             if let Some((id, conn)) = conn.filter(|(_, conn)| conn.is_open()) {
@@ -306,7 +306,7 @@ impl Shard {
                 (sweep.slot, sweep.place) = (sweep.slot + 1, 0);
             }
         }
-        sweep.slot >= io.slots()
+        sweep.slot >= io.connections.slots()
     }
 
     /// Takes in what a shard has found.

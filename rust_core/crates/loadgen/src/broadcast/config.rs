@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reactor::DriverKind;
+use reactor::DriverChoice;
 
 use super::audience::Audience;
 use super::message::MIN_MESSAGE;
@@ -48,7 +48,7 @@ pub struct BroadcasterConfig {
     /// Threads that the users are divided among; one more publishes.
     pub threads: u32,
     /// How the kernel is asked.
-    pub driver: DriverKind,
+    pub driver: DriverChoice,
     /// Determines the gaps of Poisson arrivals, and tells the messages of one run from another's.
     pub seed: u64,
     /// Users' connections begun a second; 0 for as many as `connect_in_flight` allows.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use protocol::ws::handshake;
-use reactor::DriverKind;
+use reactor::DriverChoice;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -99,7 +99,7 @@ impl Fields {
         Ok(target)
     }
 
-    pub(crate) fn driver(&mut self) -> Result<DriverKind, ConfigError> {
+    pub(crate) fn driver(&mut self) -> Result<DriverChoice, ConfigError> {
         let name: String = self.or("driver", "auto".to_owned())?;
         name.parse()
             .map_err(|what| ConfigError::new("driver", what))

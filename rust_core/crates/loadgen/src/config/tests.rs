@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 //! Which configurations are usable, and what is said about the others.
 
+use reactor::DriverKind;
+
 use super::*;
 use serde_json::{Map, Value};
 
@@ -68,7 +70,7 @@ fn every_key_is_read() {
         reply_bytes: 128,
         timeout_s: 0.5,
         threads: 2,
-        driver: DriverKind::Uring,
+        driver: DriverChoice::Named(DriverKind::Uring),
         seed: 9,
         connect_rate: 11.5,
         connect_in_flight: 4,

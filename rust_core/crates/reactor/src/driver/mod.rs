@@ -1,182 +1,201 @@
-//! The contract between a shard's owner and its backend, and the backends.
+//! The primitives that a turn is made of, and the drivers that supply them.
 //!
-//! The contract is completion-shaped: a [`Handler`] is told what has happened and states, through
-//! [`Io`], what it wants; it never sees a descriptor, readiness or a completion queue. A backend
-//! implements [`Driver`] alone.
+//! A driver knows sockets and no handlers: it waits, tells events in their order, reads, writes, and
+//! opens and closes sockets. The order of all this, and every decision, stands once in
+//! [`turn`](crate::turn).
 
-use std::net::SocketAddr;
-use std::str::FromStr;
-use std::{fmt, io as std_io};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::connections::{Interest, Socket};
+use crate::output::{Output, Pool};
 use crate::slab::ConnId;
+use crate::stats::{Calls, Sent};
 
-pub mod epoll;
-pub mod io;
-pub mod stats;
-pub mod uring;
+pub(crate) mod epoll;
+mod events;
+mod kind;
+#[cfg(feature = "sim")]
+pub(crate) mod sim;
+pub(crate) mod uring;
 
-use io::Io;
+pub(crate) use events::{Event, Events};
+pub use kind::{DriverChoice, DriverKind};
 
-/// Where an open connection comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
-    /// Accepted by the listener with this index among the shard's listeners.
-    Accepted(usize),
-    /// Asked for with [`Io::connect`].
-    Connected,
+/// What a driver works on while it waits.
+pub(crate) struct Wait<'a, R> {
+    /// Longest time to wait; `None` for ever.
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) events: &'a mut Events<R>,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) sent: &'a mut Sent,
+    pub(crate) calls: &'a mut Calls,
+    /// Writes of the last turn that were cut short, or failed.
+    pub(crate) unsent: &'a mut Vec<Unsent>,
 }
 
-/// Why a connection ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closed {
-    /// The handler asked for it.
-    Local,
-    /// The peer sent its last byte (EOF).
-    Peer,
-    /// The connection failed: reset, timed out, unreachable.
+/// A write whose outcome became known after its turn.
+pub(crate) struct Unsent {
+    pub(crate) id: ConnId,
+    pub(crate) taken: crate::output::Taken,
+    /// Bytes that were sent all the same.
+    pub(crate) sent: usize,
+    /// Why it failed; `None` when the socket took no more.
+    pub(crate) error: Option<Errno>,
+}
+
+/// The outcome of a write.
+pub(crate) enum Write {
+    /// The socket has taken all that was written.
+    Whole { bytes: usize, items: u64 },
+    /// The socket has taken so much and takes no more now.
+    Short { bytes: usize, items: u64 },
+    /// So many bytes are on their way. What of them was not sent the next [`Driver::poll`] tells.
+    Queued { bytes: usize },
+    /// The connection has failed.
     Failed(Errno),
-    /// It could not be established.
-    Refused(Errno),
-    /// The shard ended.
-    Shutdown,
 }
 
-impl fmt::Display for Closed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local => f.write_str("closed by this side"),
-            Self::Peer => f.write_str("closed by the peer"),
-            Self::Failed(errno) => write!(f, "connection failed: {errno}"),
-            Self::Refused(errno) => write!(f, "could not connect: {errno}"),
-            Self::Shutdown => f.write_str("shutting down"),
-        }
-    }
+/// The outcome of a read.
+pub(crate) struct Received<'a, R> {
+    pub(crate) outcome: Outcome<'a>,
+    /// The connection is to be armed again.
+    pub(crate) rearm: bool,
+    /// There is more, to be read when the others have had their turn.
+    pub(crate) again: Option<R>,
 }
 
-/// What is done with a shard's connections. All calls come from the shard's own thread.
-///
-/// For one connection the order is: [`on_open`](Self::on_open), any number of
-/// [`on_received`](Self::on_received), [`on_blocked`](Self::on_blocked) and
-/// [`on_timer`](Self::on_timer), then [`on_closed`](Self::on_closed) exactly once. A connection
-/// that could not be established gets `on_closed` alone.
-pub trait Handler: Sized {
-    /// State of one connection, kept in the driver's slab.
-    type Session;
-    /// What shards tell each other.
-    type Mail: Send + 'static;
+/// What a read brought.
+pub(crate) enum Outcome<'a> {
+    Bytes(&'a mut [u8]),
+    Nothing,
+    /// The peer has sent its last byte.
+    End,
+    Failed(Errno),
+}
 
-    /// A peer has connected to `listener`. `None` refuses it at once.
-    fn accept(&mut self, listener: usize, peer: SocketAddr) -> Option<Self::Session>;
+/// The outcome of holding an event back.
+pub(crate) struct Held {
+    pub(crate) rearm: bool,
+    /// The connection has failed, which no later read would tell in time.
+    pub(crate) failed: Option<Errno>,
+}
 
-    /// The connection can send and receive.
-    fn on_open(&mut self, io: &mut Io<Self>, id: ConnId, origin: Origin);
+/// The outcome of accepting.
+pub(crate) enum Accepted {
+    Connection(Socket, SocketAddr),
+    /// None waits; the listener's next event tells of the next one.
+    Empty,
+    /// Descriptors, slots or memory have run out: try again later.
+    Exhausted,
+}
 
-    /// `bytes` arrived. The slice is the driver's own buffer and may be written to; what is needed
-    /// later must be copied.
-    fn on_received(&mut self, io: &mut Io<Self>, id: ConnId, bytes: &mut [u8]);
+/// A way to ask the kernel. An error of any call ends the shard: the driver itself has failed.
+pub(crate) trait Driver {
+    /// A handle for what an event tells of a connection.
+    type Receipt: Copy;
 
-    /// The socket has stopped taking bytes and some are pending. Told once until they are all
-    /// taken.
-    fn on_blocked(&mut self, io: &mut Io<Self>, id: ConnId);
+    /// Carry out what the last turn has queued, wait for events, and add them in the order of their
+    /// arrival. Return whether the wake-up descriptor must be cleared.
+    fn poll(&mut self, wait: Wait<'_, Self::Receipt>) -> io::Result<bool>;
 
-    /// Last chance to complete the bytes appended in this turn (to close a frame, say) before they
-    /// are written.
-    fn before_write(&mut self, conn: &mut io::Conn<Self::Session>);
-
-    /// The connection is gone; `unsent` items of its output were not wholly sent.
-    fn on_closed(
+    /// Read what an event announced. A slice stays valid until [`release`](Self::release).
+    fn receive(
         &mut self,
-        io: &mut Io<Self>,
         id: ConnId,
-        session: Self::Session,
-        why: Closed,
-        unsent: u64,
-    );
+        socket: &mut Socket,
+        receipt: Self::Receipt,
+    ) -> Received<'_, Self::Receipt>;
 
-    /// A timer set with [`Io::set_timer`] has fired. `id` is [`ConnId::NONE`] for the shard's own;
-    /// timers of connections that are gone are not told.
-    fn on_timer(&mut self, io: &mut Io<Self>, id: ConnId, kind: u8);
+    /// Give back the memory of what was read.
+    fn release(&mut self, receipt: Self::Receipt);
 
-    /// Mail from another shard or thread.
-    fn on_mail(&mut self, io: &mut Io<Self>, mail: Self::Mail);
+    /// Keep what an event announced until [`arm`](Self::arm) finds the connection read again. Bytes
+    /// that have been received already are forgotten unless `is_kept`.
+    fn hold(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        receipt: Self::Receipt,
+        is_kept: bool,
+    ) -> Held;
 
-    /// `mail` could not be posted because its shard has ended, or had not been read when this
-    /// shard ended.
-    fn on_undelivered(&mut self, mail: Self::Mail);
-
-    /// Everything that arrived in this turn has been handed out; writing comes next.
-    fn on_turn_end(&mut self, io: &mut Io<Self>);
-
-    /// Everything has been written and [`Io::sent`](io::Io::sent) is up to date; also called once
-    /// when the shard has ended.
-    fn on_written(&mut self, io: &mut Io<Self>);
-}
-
-/// A backend: how the kernel is asked.
-pub trait Driver<H: Handler> {
-    /// Runs one turn (see the crate's documentation).
-    ///
-    /// # Errors
-    /// The kernel's event queue itself failed; the shard cannot go on.
-    fn turn(&mut self, io: &mut Io<H>, handler: &mut H) -> std_io::Result<()>;
-
-    /// Closes the listeners, gives every connection one last write and closes it.
-    fn shut_down(&mut self, io: &mut Io<H>, handler: &mut H);
-}
-
-/// Which backend to use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DriverKind {
-    /// The best one that the kernel permits.
-    #[default]
-    Auto,
-    /// epoll(7).
-    Epoll,
-    /// io_uring(7).
-    Uring,
-}
-
-impl DriverKind {
-    /// The backend that is used: [`Auto`](Self::Auto) becomes what the kernel permits, with the
-    /// reason where that is not the best one.
-    ///
-    /// # Errors
-    /// The kernel does not permit what was asked for by name.
-    pub fn resolve(self) -> std_io::Result<(Self, Option<String>)> {
-        match self {
-            Self::Epoll => Ok((self, None)),
-            Self::Uring => uring::probe().map(|()| (self, None)),
-            Self::Auto => Ok(match uring::probe() {
-                Ok(()) => (Self::Uring, None),
-                Err(error) => (Self::Epoll, Some(error.to_string())),
-            }),
-        }
+    /// Whether an event says that the socket takes bytes.
+    fn is_writable(_: Self::Receipt) -> bool {
+        false
     }
-}
 
-impl fmt::Display for DriverKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Epoll => "epoll",
-            Self::Uring => "uring",
-        })
+    /// Bytes that are kept by [`hold`](Self::hold).
+    fn held_bytes(&self) -> usize {
+        0
     }
-}
 
-impl FromStr for DriverKind {
-    type Err = String;
+    /// Ask for exactly the events of `interest`.
+    fn arm(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        interest: Interest,
+        events: &mut Events<Self::Receipt>,
+    ) -> io::Result<()>;
 
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "auto" => Ok(Self::Auto),
-            "epoll" => Ok(Self::Epoll),
-            "uring" => Ok(Self::Uring),
-            other => Err(format!(
-                "unknown driver {other:?}; known are \"auto\", \"epoll\" and \"uring\""
-            )),
-        }
+    /// Write what waits, as far as one write goes. There is something to write.
+    fn write(
+        &mut self,
+        id: ConnId,
+        socket: &Socket,
+        output: &mut Output,
+        pool: &mut Pool,
+    ) -> io::Result<Write>;
+
+    /// Return the writes that are on their way as unsent, after the driver has failed.
+    fn abandon(&mut self, _unsent: &mut Vec<Unsent>) {}
+
+    /// Accept one connection.
+    fn accept(
+        &mut self,
+        listener: usize,
+        events: &mut Events<Self::Receipt>,
+    ) -> io::Result<Accepted>;
+
+    /// Stop or resume accepting on all listeners.
+    fn set_accepting(
+        &mut self,
+        accepting: bool,
+        events: &mut Events<Self::Receipt>,
+    ) -> io::Result<()>;
+
+    /// Stop accepting on one listener for good.
+    fn close_listener(&mut self, listener: usize) -> io::Result<()>;
+
+    /// Stop accepting on all listeners for good.
+    fn close_listeners(&mut self) -> io::Result<()>;
+
+    /// Begin to establish a connection.
+    fn connect(
+        &mut self,
+        id: ConnId,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<Result<Socket, Errno>>;
+
+    /// Finish what [`connect`](Self::connect) began.
+    fn establish(&mut self, socket: &mut Socket) -> Result<(), Errno>;
+
+    /// Say that nothing more will be sent.
+    fn end_sending(&mut self, id: ConnId, socket: &Socket) -> io::Result<()>;
+
+    /// Close a socket.
+    fn close(&mut self, id: ConnId, socket: Socket) -> io::Result<()>;
+
+    /// Bytes of the driver's own buffers.
+    fn buffer_bytes(&self) -> usize;
+
+    /// Connections that there is room for, where the driver bounds them.
+    fn room(&self) -> Option<usize> {
+        None
     }
 }

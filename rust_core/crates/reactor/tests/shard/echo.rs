@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use subjectbus_reactor::{
-    Closed, Conn, ConnId, DriverKind, Handler, Io, Mailboxes, MailboxesBuilder, Origin,
-    Reservation, Shard, ShardSpec,
+    Closed, Conn, ConnId, DriverKind, Handler, Io, Mailboxes, Origin, Reservation, Shard,
+    ShardSpec, work,
 };
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,7 +39,7 @@ impl Handler for Echo {
     type Session = ();
     type Mail = Mail;
 
-    fn accept(&mut self, _: usize, peer: SocketAddr) -> Option<()> {
+    fn accept(&mut self, _: &mut Io<Self>, _: usize, peer: SocketAddr) -> Option<()> {
         assert!(peer.ip().is_loopback());
         Some(())
     }
@@ -144,7 +144,7 @@ pub(crate) fn append_chunks(io: &mut Io<Echo>, id: ConnId, lens: &[usize]) {
 
 /// Appends them to every connection and ends the shard.
 pub(crate) fn end_with(io: &mut Io<Echo>, lens: &[usize]) {
-    let ids: Vec<ConnId> = io.ids().collect();
+    let ids: Vec<ConnId> = io.connections.ids().collect();
     ids.into_iter().for_each(|id| append_chunks(io, id, lens));
     io.stop();
 }
@@ -176,7 +176,7 @@ impl Running {
     /// A ring has one slot for each of `connections`.
     pub(crate) fn with_room(driver: DriverKind, shards: usize, connections: usize) -> Self {
         let reservation = Reservation::new(SocketAddr::from(([127, 0, 0, 1], 0))).expect("port");
-        let mailboxes = MailboxesBuilder::build(shards).expect("mailboxes");
+        let mailboxes = Mailboxes::new(shards).expect("mailboxes");
         let (tell, told) = sync_channel(64 * 1024);
         let (ready, is_ready) = sync_channel(64 * 1024);
         let threads = (0..shards)
@@ -188,7 +188,7 @@ impl Running {
                     driver,
                     connections,
                     own_table: driver == DriverKind::Epoll,
-                    turn_budget: 1 << 20,
+                    turn_budget: work::TURN,
                 };
                 let (told, ready) = (tell.clone(), ready.clone());
                 std::thread::spawn(move || {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use subjectbus_reactor::{Closed, DriverKind, Origin};
+use subjectbus_reactor::{Closed, DriverChoice, DriverKind, Origin};
 
 use echo::{BIG, BIG_AT_BOTH_ENDS, Mail, PATIENCE, Running, Told, chunks};
 
@@ -12,7 +12,7 @@ mod echo;
 
 /// Whether the kernel permits this backend here; where it does not, nothing can be tested.
 fn is_permitted(driver: DriverKind) -> bool {
-    match driver.resolve() {
+    match DriverChoice::Named(driver).resolve() {
         Ok(_) => true,
         Err(error) => {
             eprintln!("not tested, the kernel permits no {driver}: {error}");

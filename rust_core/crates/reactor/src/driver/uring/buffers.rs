@@ -16,14 +16,23 @@ pub(super) const GROUP: u16 = 0;
 /// IOU_PBUF_RING_INC.
 const INCREMENTAL: u16 = 2;
 
-/// Where received bytes are.
+/// The place of received bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
+pub(super) struct Piece {
     buffer: u16,
     start: u32,
     len: u32,
-    /// Whether the kernel has done with the buffer.
-    is_last: bool,
+}
+
+/// The state of one buffer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Use {
+    /// Bytes that the kernel has used.
+    used: u32,
+    /// Pieces that have not been released.
+    lent: u32,
+    /// The kernel has done with it.
+    is_done: bool,
 }
 
 /// Zeroed memory that starts on a page.
@@ -57,8 +66,7 @@ impl Drop for Pages {
 pub(super) struct Buffers {
     entries: Pages,
     memory: Pages,
-    /// Bytes of each buffer that the kernel has used.
-    used: Box<[u32]>,
+    uses: Box<[Use]>,
     size: u32,
     tail: u16,
 }
@@ -76,13 +84,14 @@ impl Buffers {
         let mut buffers = Self {
             entries: Pages::new(count_bytes * size_of::<BufRingEntry>())?,
             memory: Pages::new(count_bytes * size as usize)?,
-            used: vec![0; usize::from(count)].into_boxed_slice(),
+            uses: vec![Use::default(); usize::from(count)].into_boxed_slice(),
             size,
             tail: 0,
         };
         let address = buffers.entries.start.as_ptr() as u64;
-        // SAFETY: the entries are page-aligned and as many as stated, and live until the ring is
-        // gone, which is dropped first.
+        // SAFETY: the entries are page-aligned and as many as stated. They live until the ring is gone,
+        // which is dropped first: what the kernel still has to do for it afterwards runs without this
+        // process's memory.
         unsafe {
             ring.submitter()
                 .register_buf_ring_with_flags(address, count, GROUP, INCREMENTAL)?;
@@ -91,46 +100,56 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Where the bytes of a completed receive are; `None` when it used no buffer.
+    /// The place of the bytes of a completed receive; `None` when it used no buffer. To be asked in the
+    /// order of completion, once for each.
     #[inline]
-    pub(super) fn locate(&mut self, result: i32, flags: u32) -> Option<Received> {
+    pub(super) fn locate(&mut self, result: i32, flags: u32) -> Option<Piece> {
         let buffer = cqueue::buffer_select(flags)?;
         let len = u32::try_from(result).unwrap_or(0);
-        let used = self.used.get_mut(usize::from(buffer))?;
-        let start = *used;
-        *used = (start + len).min(self.size);
-        Some(Received {
+        let one = self.uses.get_mut(usize::from(buffer))?;
+        let start = one.used;
+        one.used = (start + len).min(self.size);
+        one.is_done = !cqueue::buffer_more(flags);
+        let piece = Piece {
             buffer,
             start,
-            len: *used - start,
-            is_last: !cqueue::buffer_more(flags),
-        })
+            len: one.used - start,
+        };
+        one.lent += 1;
+        if len == 0 {
+            self.release(piece);
+            return None;
+        }
+        Some(piece)
     }
 
     /// The bytes themselves.
     #[inline]
-    pub(super) fn bytes(&mut self, received: Received) -> &mut [u8] {
-        let start = usize::from(received.buffer) * self.size as usize + received.start as usize;
+    pub(super) fn bytes(&mut self, piece: Piece) -> &mut [u8] {
+        let start = usize::from(piece.buffer) * self.size as usize + piece.start as usize;
         // SAFETY: `locate` keeps the range within the buffer, which the kernel has filled so far and
-        // does not touch there again before it is provided anew; `self` is borrowed meanwhile.
+        // does not touch there again before it is provided anew, when all pieces are released; `self`
+        // is borrowed meanwhile.
         unsafe {
             let first = self.memory.start.as_ptr().add(start);
-            std::slice::from_raw_parts_mut(first, received.len as usize)
+            std::slice::from_raw_parts_mut(first, piece.len as usize)
         }
     }
 
-    /// The bytes are not needed any more. To be called in the order of completion.
+    /// Give a piece back, once.
     #[inline]
-    pub(super) fn release(&mut self, received: Received) {
-        if received.is_last {
-            self.provide(received.buffer);
+    pub(super) fn release(&mut self, piece: Piece) {
+        let one = &mut self.uses[usize::from(piece.buffer)];
+        one.lent -= 1;
+        if one.is_done && one.lent == 0 {
+            self.provide(piece.buffer);
         }
     }
 
     /// Hands a buffer to the kernel.
     fn provide(&mut self, buffer: u16) {
-        let mask = self.used.len() as u16 - 1;
-        self.used[usize::from(buffer)] = 0;
+        let mask = self.uses.len() as u16 - 1;
+        self.uses[usize::from(buffer)] = Use::default();
         // SAFETY: the index is within the entries, the buffer within the memory; the kernel reads
         // the entry after the tail has passed it, and not before.
         unsafe {

@@ -1,4 +1,4 @@
-//! The io_uring(7) backend: many rings in one thread, each with a file table of its own.
+//! The io_uring(7) driver: many rings in one thread, each with a file table of its own.
 //!
 //! RLIMIT_NOFILE bounds the file table of a ring as it bounds that of a thread, but a thread may own
 //! any number of rings: a million connections need one thread. Connections are accepted, or
@@ -6,100 +6,88 @@
 //! room, where a slot number (a *direct descriptor*) is all that is left of them.
 //!
 //! - Receiving is armed once for each connection (multishot) and takes its memory from buffers that
-//!   belong to the ring, so that an idle connection owns none.
-//! - Sending never waits in the kernel (MSG_DONTWAIT): it is carried out while it is submitted, so its
-//!   bytes need to stay in place until then and no longer. It completes only where it failed or was cut
-//!   short; the rest goes out when the socket has become writable.
-//! - Everything of a turn is submitted with one call per ring, and before any handler can touch what
-//!   has been queued: [`Uring::push_turn`] comes last in a turn, [`Uring::wait`] first in the next.
-//! - The thread sleeps in the first ring. The others then ring a bell, the shard's wake-up descriptor,
-//!   which the first one watches.
+//!   belong to the ring, so that an idle connection owns none. Bytes that arrive before the end of
+//!   receiving takes effect are kept here until the connection is read again.
+//! - Sending never waits in the kernel: it is carried out while it is submitted (see `flights`).
+//! - Everything of a turn is submitted with one call per ring, at the beginning of the next poll.
+//! - The thread sleeps in the first ring. The others then signal the shard's wake-up descriptor, which
+//!   the first one watches.
 
-use std::collections::{HashMap, VecDeque};
-use std::io as std_io;
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use io_uring::{cqueue, opcode, squeue, types};
+use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
+use rustix::net::addr::SocketAddrArg;
 
-use crate::driver::io::{Io, Phase, Socket};
-use crate::driver::{Closed, Driver, Handler};
+use super::{Accepted, Driver, Events, Held, Received, Unsent, Wait, Write};
+use crate::connections::{Interest, Socket};
 use crate::fdtable;
+use crate::output::{Output, Pool};
+use crate::shard::thread_cpu_time;
 use crate::slab::ConnId;
+use crate::socket::{self, Mode};
 
+mod accept;
 mod buffers;
-mod establish;
+mod completion;
+mod flights;
+mod op;
 mod pace;
 mod receive;
 mod ring;
-mod send;
 mod token;
 
+use accept::Listeners;
+use completion::Completion;
+use flights::Flights;
+use op::Op;
 use pace::Pace;
+use receive::Kept;
+pub(crate) use receive::Receipt;
 use ring::{Ring, RingSize};
-use send::{Flight, end_sending};
-use token::{Peer, Token};
+use token::Token;
 
 /// Files that the kernel lets one table have, IORING_MAX_FIXED_FILES.
 const MAX_FILES: u64 = 1 << 20;
-
-/// Completions between one and the one whose connection is fetched into the cache meanwhile.
-const AHEAD: usize = 2;
 
 /// Bits of a [`Socket::Direct`]'s operations.
 const RECEIVE: u8 = 1;
 const WRITABLE: u8 = 2;
 /// Receiving is being cancelled.
 const CANCEL: u8 = 4;
-
-/// A completion that has not been handed out yet.
-struct Completion {
-    ring: u16,
-    entry: cqueue::Entry,
-}
+const HANGUP: u8 = 8;
 
 /// See the module.
-pub struct Uring {
+pub(crate) struct Uring {
     rings: Vec<Ring>,
-    /// `None` once closed.
-    listeners: Vec<Option<OwnedFd>>,
-    /// Whether accepting is armed, for each listener.
-    accepting: Vec<bool>,
-    accept_again: Option<Instant>,
-    /// Accepted, and waiting for room in a file table.
-    unplaced: VecDeque<(usize, OwnedFd, SocketAddr)>,
-    completions: Vec<Completion>,
-    /// The first of them that has not been handed out.
-    next: usize,
-    flights: Vec<Option<Flight>>,
-    /// Connections whose sending failed, or has been cut short for the first time.
-    stuck: Vec<(ConnId, Option<Errno>)>,
-    /// Connections that end when what was answered to their last bytes is written.
-    leaving: Vec<ConnId>,
-    /// What arrived before a pause took effect.
-    held: HashMap<ConnId, Vec<u8>>,
-    /// Listeners that end, in place until nothing queued names them.
-    unlistened: Vec<OwnedFd>,
+    listeners: Listeners,
+    flights: Flights,
+    kept: Kept,
     /// Addresses to connect to, in place until they are submitted however many follow.
     #[allow(clippy::vec_box)]
     destinations: Vec<Box<SocketAddrAny>>,
     pace: Pace,
+    wake: RawFd,
+    /// Kept for their memory.
+    completions: Vec<Completion>,
+    missed: Vec<(u32, i32)>,
 }
 
-/// Whether the kernel permits what this backend needs.
+/// Find out whether the kernel permits what this driver needs.
 ///
 /// # Errors
 /// It does not: io_uring is missing, forbidden, or older than Linux 6.12.
-pub fn probe() -> std_io::Result<()> {
+pub(crate) fn probe() -> io::Result<()> {
     // As large as any but for its file table: memory is what a limit may refuse.
     let size = ring_size(1, 1);
     // A ring belongs to the thread that made it.
     let attempt = std::thread::Builder::new().spawn(move || Ring::new(size).map(drop))?;
-    let died = |_| Err(std_io::Error::other("the attempt panicked"));
+    let died = |_| Err(io::Error::other("the attempt panicked"));
     attempt.join().unwrap_or_else(died)
 }
 
@@ -122,103 +110,50 @@ fn ring_size(rings: usize, connections: usize) -> RingSize {
 }
 
 impl Uring {
-    /// A backend with room for `connections` connections, accepted ones that wait to be refused
+    /// Make a driver with room for `connections` connections, accepted ones that wait to be refused
     /// included.
     pub(crate) fn new(
         listeners: Vec<OwnedFd>,
         wake: RawFd,
         connections: usize,
-    ) -> std_io::Result<Self> {
+    ) -> io::Result<Self> {
         let count = rings_for(connections);
         let size = ring_size(count, connections);
         let mut rings = (0..count)
             .map(|_| Ring::new(size))
-            .collect::<std_io::Result<Vec<_>>>()?;
+            .collect::<io::Result<Vec<_>>>()?;
         for ring in rings.iter_mut().skip(1) {
-            ring.hang_bell(wake)?;
+            ring.register_wakeup(wake)?;
         }
         let mut driver = Self {
             rings,
-            accepting: vec![false; listeners.len()],
-            listeners: listeners.into_iter().map(Some).collect(),
-            accept_again: None,
-            unplaced: VecDeque::new(),
-            completions: Vec::new(),
-            next: 0,
-            flights: Vec::new(),
-            stuck: Vec::new(),
-            leaving: Vec::new(),
-            held: HashMap::new(),
-            unlistened: Vec::new(),
+            listeners: Listeners::new(listeners),
+            flights: Flights::default(),
+            kept: Kept::default(),
             destinations: Vec::new(),
-            pace: Pace::new(Instant::now()),
+            pace: Pace::new(Instant::now(), thread_cpu_time()),
+            wake,
+            completions: Vec::new(),
+            missed: Vec::new(),
         };
-        driver.watch_mail(wake)?;
-        driver.accept_all()?;
+        driver.watch_mail()?;
+        driver.listeners.arm(&mut driver.rings[0])?;
         driver.rings[0].enter()?;
         Ok(driver)
     }
 
-    /// Connections that there is room for in all.
-    pub(crate) fn files(&self) -> usize {
-        self.rings.iter().map(Ring::files).sum()
+    fn push(&mut self, ring: u16, op: Op, token: Token) -> io::Result<()> {
+        self.rings[usize::from(ring)].push(op, token)
     }
 
-    /// Bytes of the buffers that the kernel receives into.
-    pub(crate) fn buffer_bytes(&self) -> usize {
-        self.rings.iter().map(|ring| ring.buffers.size()).sum()
-    }
-
-    /// Queues an operation that points to nothing.
-    fn push(&mut self, ring: u16, entry: squeue::Entry, token: Token) -> std_io::Result<()> {
-        // SAFETY: nothing is pointed to.
-        unsafe { self.rings[usize::from(ring)].push(&entry.user_data(token.to_bits())) }
-    }
-
-    /// As [`push`](Self::push), for operations whose success nobody needs to hear of.
-    fn push_silent(&mut self, ring: u16, entry: squeue::Entry) -> std_io::Result<()> {
-        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS);
-        self.push(ring, entry, Token::Unwatched)
-    }
-
-    fn watch_mail(&mut self, wake: RawFd) -> std_io::Result<()> {
+    fn watch_mail(&mut self) -> io::Result<()> {
         // Asked for anew each time: kernels before the summer of 2026 take a multishot poll away without a
         // word once another ring has signalled the descriptor.
-        let poll = opcode::PollAdd::new(types::Fd(wake), libc::POLLIN as u32);
-        self.push(0, poll.build(), Token::Wake)
+        self.push(0, Op::Readable(self.wake), Token::Wake)
     }
 
-    /// Submits the last turn, waits, and takes out what has completed.
-    fn wait<H: Handler>(&mut self, io: &mut Io<H>) -> std_io::Result<()> {
-        let mut patience = io.patience();
-        if let Some(at) = self.accept_again {
-            let pause = at.saturating_duration_since(Instant::now());
-            patience = Some(patience.map_or(pause, |patience| patience.min(pause)));
-        }
-        let has_held = self.held_and_due(io).next().is_some();
-        let is_busy = has_held || self.next < self.completions.len();
-        let shard = io.shard();
-        if is_busy || patience != Some(Duration::ZERO) && !io.mailboxes.fall_asleep(shard) {
-            patience = Some(Duration::ZERO);
-        }
-        let before = Instant::now();
-        self.enter_others()?;
-        if patience == Some(Duration::ZERO) || self.have_completions() {
-            self.rings[0].enter()?;
-        } else {
-            self.sleep(patience)?;
-        }
-        io.mailboxes.woke_up(shard);
-        io.begin_turn();
-        io.calls.enter += self.rings.iter_mut().map(Ring::take_entered).sum::<u64>();
-        self.pace.note(before, io.now());
-        self.destinations.clear();
-        self.unlistened.clear();
-        self.reap(io)
-    }
-
-    /// Enters every ring but the first that has something to submit or to run.
-    fn enter_others(&mut self) -> std_io::Result<()> {
+    /// Enter every ring but the first that has something to submit or to run.
+    fn enter_others(&mut self) -> io::Result<()> {
         for ring in &mut self.rings[1..] {
             if ring.has_work() {
                 ring.enter()?;
@@ -231,12 +166,12 @@ impl Uring {
         self.rings[1..].iter_mut().any(Ring::has_completions)
     }
 
-    /// Waits in the first ring. A busy thread first lets a batch gather: fewer passes through the
+    /// Wait in the first ring. A busy thread first lets a batch gather: fewer passes through the
     /// kernel for each message is what makes messages cheap.
-    fn sleep(&mut self, patience: Option<Duration>) -> std_io::Result<()> {
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let mut batch = self.pace.batch();
-        if let Some(patience) = patience {
-            batch = batch.min(patience);
+        if let Some(timeout) = timeout {
+            batch = batch.min(timeout);
         }
         if !batch.is_zero() {
             self.rings[0].wait(pace::BATCH, Some(batch))?;
@@ -247,253 +182,246 @@ impl Uring {
         }
         self.rings[1..]
             .iter_mut()
-            .for_each(|ring| ring.arm_bell(true));
-        // What completed before the bell was armed must be seen below.
+            .for_each(|ring| ring.enable_wakeup(true));
+        // What completed before the wake-up was enabled must be seen below.
         fence(Ordering::SeqCst);
         let is_idle = !self.rings[1..].iter_mut().any(Ring::has_work);
         if is_idle && !self.have_completions() {
-            let left = patience.map(|patience| patience.saturating_sub(batch));
+            let left = timeout.map(|timeout| timeout.saturating_sub(batch));
             self.rings[0].wait(1, left)?;
         } else {
             self.rings[0].enter()?;
         }
         self.rings[1..]
             .iter_mut()
-            .for_each(|ring| ring.arm_bell(false));
+            .for_each(|ring| ring.enable_wakeup(false));
         self.enter_others()
     }
 
-    /// Takes the completions out of the rings, and settles the flights: those that nothing is heard of
-    /// have arrived in the kernel.
-    fn reap<H: Handler>(&mut self, io: &mut Io<H>) -> std_io::Result<()> {
-        if self.next == self.completions.len() {
-            self.completions.clear();
-            self.next = 0;
-        }
-        let mut missed = Vec::new();
-        for (n, ring) in self.rings.iter_mut().enumerate() {
-            let completions = &mut self.completions;
-            ring.reap(|entry| match Token::from_bits(entry.user_data()) {
-                Token::Send(flight) => missed.push((flight, entry.result())),
-                Token::Unwatched => {}
-                _ => completions.push(Completion {
-                    ring: n as u16,
-                    entry,
-                }),
-            })?;
-        }
-        for (flight, result) in missed {
-            self.return_flight(io, flight as usize, result);
-        }
-        for flight in self.flights.drain(..).flatten() {
-            io.sent.items += u64::from(flight.chunk.items);
-            io.sent.bytes += flight.chunk.bytes.len() as u64 - u64::from(flight.sent);
-            io.sent.writes += 1;
-            io.pool.give(flight.chunk.bytes);
-        }
-        Ok(())
+    /// The ring with the most room, if any has some.
+    fn ring_with_room(&self) -> Option<u16> {
+        let rooms = self.rings.iter().map(Ring::room).enumerate();
+        let (ring, room) = rooms.max_by_key(|(n, room)| (*room, usize::MAX - n))?;
+        (room > 0).then_some(ring as u16)
     }
 
-    fn tell_stuck<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H) -> std_io::Result<()> {
-        for (id, error) in std::mem::take(&mut self.stuck) {
-            match error {
-                Some(errno) => self.finish(io, handler, id, Closed::Failed(errno))?,
-                None => handler.on_blocked(io, id),
-            }
+    /// Move a descriptor to a slot of the ring with the most room.
+    fn install(&mut self, fd: OwnedFd) -> Result<Socket, Errno> {
+        let ring = self.ring_with_room().ok_or(Errno::NFILE)?;
+        match self.rings[usize::from(ring)].install(fd) {
+            Ok(slot) => Ok(Socket::Direct { slot, ring, ops: 0 }),
+            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
-        Ok(())
+    }
+}
+
+impl Driver for Uring {
+    type Receipt = Receipt;
+
+    fn poll(&mut self, mut wait: Wait<'_, Receipt>) -> io::Result<bool> {
+        self.enter_others()?;
+        if wait.timeout == Some(Duration::ZERO) || self.have_completions() {
+            self.rings[0].enter()?;
+        } else {
+            self.sleep(wait.timeout)?;
+        }
+        wait.calls.enter += self.rings.iter_mut().map(Ring::take_entered).sum::<u64>();
+        self.pace.note(Instant::now(), thread_cpu_time);
+        self.destinations.clear();
+        self.listeners.forget_closed();
+        self.reap(&mut wait)
     }
 
-    /// Hands out completions as far as the turn's budget goes.
-    fn hand_out<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H) -> std_io::Result<()> {
-        self.hand_out_held(io, handler);
-        while self.next < self.completions.len() && !io.is_spent() {
-            let Completion { ring, entry } = &self.completions[self.next];
-            let (ring, entry) = (*ring, entry.clone());
-            self.next += 1;
-            if let Some(Completion { entry, .. }) = self.completions.get(self.next + AHEAD)
-                && let Token::Receive(peer) = Token::from_bits(entry.user_data())
-            {
-                peer.prefetch(&io.conns);
-            }
-            match Token::from_bits(entry.user_data()) {
-                Token::Receive(peer) => self.handle_received(io, handler, ring, peer, &entry)?,
-                Token::Writable(peer) => {
-                    if let Some(id) = peer.find(&io.conns)
-                        && let Some(conn) = io.conns.value_mut(id)
-                    {
-                        clear(&mut conn.socket, WRITABLE);
-                        conn.ready = true;
-                        io.touch(id);
-                    }
-                }
-                Token::Connect(peer) => self.handle_connected(io, handler, peer, entry.result())?,
-                Token::EndSending(peer) => end_sending(io, peer, descriptor_of(&entry)),
-                Token::Accept(n) => self.handle_accepted(io, handler, n as usize, &entry)?,
-                Token::Wake => {
-                    io.mailboxes.clear_wake(io.shard());
-                    let wake = io.mailboxes.wake_descriptor(io.shard()).as_raw_fd();
-                    self.watch_mail(wake)?;
-                }
-                Token::Send(_) | Token::Unwatched => {}
-            }
-        }
-        Ok(())
+    fn receive(&mut self, id: ConnId, socket: &mut Socket, receipt: Receipt) -> Received<'_, Receipt> {
+        self.read(id, socket, receipt)
     }
 
-    /// Ends what is to end in this turn.
-    fn end_connections<H: Handler>(
+    fn release(&mut self, receipt: Receipt) {
+        if let Some(bytes) = receipt.bytes() {
+            self.rings[usize::from(receipt.ring())].buffers.release(bytes);
+        }
+    }
+
+    fn hold(
         &mut self,
-        io: &mut Io<H>,
-        handler: &mut H,
-    ) -> std_io::Result<()> {
-        for id in std::mem::take(&mut io.aborted) {
-            self.finish(io, handler, id, Closed::Local)?;
-        }
-        for id in std::mem::take(&mut self.leaving) {
-            let Some(conn) = io.conns.value_mut(id) else {
-                continue;
-            };
-            handler.before_write(conn);
-            if conn.output.is_empty() || !conn.ready {
-                self.finish(io, handler, id, Closed::Peer)?;
-            } else {
-                self.leaving.push(id);
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the connection, tells the handler and closes its socket.
-    fn finish<H: Handler>(
-        &mut self,
-        io: &mut Io<H>,
-        handler: &mut H,
         id: ConnId,
-        why: Closed,
-    ) -> std_io::Result<()> {
-        let socket = io.finish(handler, id, why);
-        if !self.held.is_empty() {
-            self.held.remove(&id);
+        socket: &mut Socket,
+        receipt: Receipt,
+        is_kept: bool,
+    ) -> Held {
+        self.keep(id, socket, receipt, is_kept)
+    }
+
+    fn is_writable(receipt: Receipt) -> bool {
+        receipt.is_writable()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.kept.bytes()
+    }
+
+    fn arm(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        interest: Interest,
+        events: &mut Events<Receipt>,
+    ) -> io::Result<()> {
+        let Socket::Direct { slot, ring, ops } = socket else {
+            return Ok(());
+        };
+        let wants = interest.read && !self.kept.tell(id, events);
+        let (slot, ring, token) = (*slot, *ring, Token::Receive(id));
+        if wants && *ops & RECEIVE == 0 {
+            *ops |= RECEIVE;
+            self.push(ring, Op::Receive(slot), token)?;
+        } else if !wants && *ops & (RECEIVE | CANCEL) == RECEIVE {
+            *ops |= CANCEL;
+            self.rings[usize::from(ring)].push_silent(Op::Cancel(token))?;
         }
-        let peer = Peer::of(id);
+        if !wants && *ops & HANGUP == 0 {
+            *ops |= HANGUP;
+            self.push(ring, Op::Hangup(slot), Token::Hangup(id))?;
+        }
+        if interest.write && *ops & WRITABLE == 0 {
+            *ops |= WRITABLE;
+            self.push(ring, Op::Writable(slot), Token::Writable(id))?;
+        }
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        id: ConnId,
+        socket: &Socket,
+        output: &mut Output,
+        _: &mut Pool,
+    ) -> io::Result<Write> {
+        let Socket::Direct { slot, ring, .. } = *socket else {
+            return Ok(Write::Failed(Errno::BADF));
+        };
+        let Some(taken) = output.take() else {
+            return Ok(Write::Queued { bytes: 0 });
+        };
+        let bytes = taken.len;
+        let entry = self.flights.begin(id, slot, taken);
+        // SAFETY: what the entry points to stays in `flights` until they are settled in `poll`, which has
+        // submitted everything before.
+        unsafe { self.rings[usize::from(ring)].push_entry(&entry)? };
+        Ok(Write::Queued { bytes })
+    }
+
+    fn abandon(&mut self, unsent: &mut Vec<Unsent>) {
+        self.flights.abandon(unsent);
+    }
+
+    fn accept(&mut self, listener: usize, _: &mut Events<Receipt>) -> io::Result<Accepted> {
+        if self.listeners.take_exhausted() {
+            return Ok(Accepted::Exhausted);
+        }
+        if self.listeners.is_waiting(listener) && self.ring_with_room().is_none() {
+            return Ok(Accepted::Exhausted);
+        }
+        let Some((fd, peer)) = self.listeners.next(listener) else {
+            return Ok(Accepted::Empty);
+        };
+        Ok(match self.install(fd) {
+            Ok(socket) => Accepted::Connection(socket, peer),
+            // The connection is closed; the next one may find memory.
+            Err(_) => Accepted::Exhausted,
+        })
+    }
+
+    fn set_accepting(
+        &mut self,
+        accepting: bool,
+        events: &mut Events<Receipt>,
+    ) -> io::Result<()> {
+        self.listeners
+            .set_accepting(accepting, &mut self.rings[0], events)
+    }
+
+    fn close_listener(&mut self, listener: usize) -> io::Result<()> {
+        self.listeners.close(listener, &mut self.rings[0])
+    }
+
+    fn close_listeners(&mut self) -> io::Result<()> {
+        (0..self.listeners.len()).try_for_each(|n| self.close_listener(n))
+    }
+
+    fn connect(
+        &mut self,
+        id: ConnId,
+        to: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<Result<Socket, Errno>> {
+        let fd = match socket::open_outgoing(to, from, Mode::Blocking) {
+            Ok(fd) => fd,
+            Err(errno) => return Ok(Err(errno)),
+        };
+        let destination = Box::new(to.as_any());
+        let entry: squeue::Entry = opcode::Connect::new(
+            types::Fd(fd.as_raw_fd()),
+            destination.as_ptr().cast(),
+            destination.addr_len(),
+        )
+        .build();
+        self.destinations.push(destination);
+        let entry = entry.user_data(Token::Connect(id).to_bits());
+        // SAFETY: the address stays in `destinations` until it is submitted; the kernel copies it then.
+        unsafe { self.rings[0].push_entry(&entry)? };
+        Ok(Ok(Socket::new(fd)))
+    }
+
+    fn establish(&mut self, socket: &mut Socket) -> Result<(), Errno> {
+        match std::mem::replace(socket, Socket::None) {
+            Socket::Descriptor { fd, .. } => {
+                *socket = self.install(fd)?;
+                Ok(())
+            }
+            _ => Err(Errno::BADF),
+        }
+    }
+
+    fn end_sending(&mut self, id: ConnId, socket: &Socket) -> io::Result<()> {
+        match *socket {
+            Socket::Direct { slot, ring, .. } => {
+                self.push(ring, Op::Install(slot), Token::EndSending(id))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn close(&mut self, id: ConnId, socket: Socket) -> io::Result<()> {
+        self.kept.forget(id);
         match socket {
-            Some(Socket::Direct { slot, ring, ops }) => {
+            Socket::Direct { slot, ring, ops } => {
+                let ring = &mut self.rings[usize::from(ring)];
                 for (op, token) in [
-                    (RECEIVE, Token::Receive(peer)),
-                    (WRITABLE, Token::Writable(peer)),
+                    (RECEIVE, Token::Receive(id)),
+                    (WRITABLE, Token::Writable(id)),
+                    (HANGUP, Token::Hangup(id)),
                 ] {
                     if ops & op != 0 {
-                        let cancel = opcode::AsyncCancel::new(token.to_bits());
-                        self.push_silent(ring, cancel.build())?;
+                        ring.push_silent(Op::Cancel(token))?;
                     }
                 }
-                self.push_silent(ring, opcode::Close::new(types::Fixed(slot)).build())?;
-                self.rings[usize::from(ring)].uninstall(slot);
+                ring.push_silent(Op::Close(slot))?;
+                ring.uninstall(slot);
+                Ok(())
             }
-            Some(Socket::Descriptor { .. }) => {
-                let cancel = opcode::AsyncCancel::new(Token::Connect(peer).to_bits());
-                self.push_silent(0, cancel.build())?;
+            Socket::Descriptor { .. } => {
+                self.rings[0].push_silent(Op::Cancel(Token::Connect(id)))
             }
-            Some(Socket::None) | None => {}
-        }
-        Ok(())
-    }
-
-    /// Queues what this turn has to send, and arms what is to be heard of. Nothing here calls back
-    /// but [`Handler::before_write`]: the bytes must stay as they are until they are submitted.
-    fn push_turn<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H) -> std_io::Result<()> {
-        let mut touched = std::mem::take(&mut io.touched);
-        for id in touched.drain(..) {
-            let Some(conn) = io.conns.value_mut(id) else {
-                continue;
-            };
-            conn.touched = false;
-            if let Phase::Open | Phase::Closing | Phase::PeerClosed = conn.phase {
-                handler.before_write(conn);
-                self.push_send(io, id)?;
-            }
-            self.arm(io, id)?;
-        }
-        // Keeps the allocation.
-        touched.append(&mut io.touched);
-        io.touched = touched;
-        Ok(())
-    }
-
-    fn end<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H) -> std_io::Result<()> {
-        // Listeners first: who connects from now on is refused at once, and the kernel does not spend
-        // itself on accepting while a million connections end.
-        (0..self.listeners.len()).try_for_each(|n| self.stop_accepting(n))?;
-        self.listeners.clear();
-        self.unplaced.clear();
-        self.settle(io)?;
-        self.push_turn(io, handler)?;
-        self.settle(io)?;
-        let ids: Vec<ConnId> = io.conns.ids().collect();
-        for id in ids {
-            self.finish(io, handler, id, Closed::Shutdown)?;
-        }
-        self.settle(io)?;
-        self.completions
-            .drain(self.next..)
-            .for_each(|completion| drop(descriptor_of(&completion.entry)));
-        self.next = 0;
-        Ok(())
-    }
-
-    /// Submits what is queued and learns what became of it.
-    fn settle<H: Handler>(&mut self, io: &mut Io<H>) -> std_io::Result<()> {
-        self.enter_others()?;
-        self.rings[0].enter()?;
-        self.reap(io)
-    }
-}
-
-impl<H: Handler> Driver<H> for Uring {
-    fn turn(&mut self, io: &mut Io<H>, handler: &mut H) -> std_io::Result<()> {
-        self.wait(io)?;
-        self.tell_stuck(io, handler)?;
-        self.hand_out(io, handler)?;
-        self.resume_accepting(io, handler)?;
-        io.deliver_mail_and_timers(handler);
-        io.renew_budget();
-        handler.on_turn_end(io);
-        for connect in std::mem::take(&mut io.connects) {
-            self.connect(io, handler, &connect)?;
-        }
-        self.end_connections(io, handler)?;
-        io.post_mail(handler);
-        handler.on_written(io);
-        self.unlisten(io)?;
-        self.push_turn(io, handler)
-    }
-
-    fn shut_down(&mut self, io: &mut Io<H>, handler: &mut H) {
-        if self.end(io, handler).is_err() {
-            // The kernel takes no more submissions; the handler must hear of every end all the same.
-            (0..self.flights.len()).for_each(|flight| self.return_flight(io, flight, 0));
-            let ids: Vec<ConnId> = io.conns.ids().collect();
-            for id in ids {
-                drop(io.finish(handler, id, Closed::Shutdown));
-            }
+            _ => Ok(()),
         }
     }
-}
 
-/// The descriptor that a completion carries, if any.
-fn descriptor_of(entry: &cqueue::Entry) -> Option<OwnedFd> {
-    match Token::from_bits(entry.user_data()) {
-        Token::Accept(_) | Token::EndSending(_) if entry.result() >= 0 => {
-            // SAFETY: the kernel has opened it for us, and nobody else knows of it.
-            Some(unsafe { OwnedFd::from_raw_fd(entry.result()) })
-        }
-        _ => None,
+    fn buffer_bytes(&self) -> usize {
+        self.rings.iter().map(|ring| ring.buffers.size()).sum()
     }
-}
 
-fn clear(socket: &mut Socket, which: u8) {
-    if let Socket::Direct { ops, .. } = socket {
-        *ops &= !which;
+    fn room(&self) -> Option<usize> {
+        Some(self.rings.iter().map(Ring::files).sum())
     }
 }

@@ -1,4 +1,4 @@
-//! How long to let a batch gather before it is looked at.
+//! The time that a busy thread lets a batch gather before it looks at it.
 
 use std::time::{Duration, Instant};
 
@@ -6,38 +6,43 @@ use std::time::{Duration, Instant};
 pub(super) const BATCH: usize = 64;
 /// Longest time that a batch may take to gather.
 const LONGEST: Duration = Duration::from_micros(300);
-/// Time over which the load is averaged.
-const MEMORY_S: f64 = 0.01;
+/// Time over which the load is measured.
+const PERIOD: Duration = Duration::from_millis(10);
 /// Share of its time that a thread works below which it takes everything as it comes.
 const RELAXED: f64 = 0.5;
-/// From here on it waits as long as it may.
+/// Share from which on it waits as long as it may.
 const BUSY: f64 = 0.8;
 
-/// Measures which share of its time a thread works. An idle one answers at once; a busy one, whose
-/// callers queue in any case, saves its time for them.
+/// A measure of the share of its time that a thread works: its processor time, the kernel's work for it
+/// included, by the time that has passed. An idle thread answers at once; a busy one, whose callers
+/// queue in any case, saves its time for them.
 pub(super) struct Pace {
     /// From 0 to 1.
     load: f64,
-    woke: Instant,
+    since: Instant,
+    /// Processor time of the thread at that moment.
+    cpu: Duration,
 }
 
 impl Pace {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, cpu: Duration) -> Self {
         Self {
             load: 0.0,
-            woke: now,
+            since: now,
+            cpu,
         }
     }
 
-    /// The thread has slept between these two times.
-    pub(super) fn note(&mut self, slept: Instant, woke: Instant) {
-        let whole = woke.saturating_duration_since(self.woke).as_secs_f64();
-        let worked = slept.saturating_duration_since(self.woke).as_secs_f64();
-        if whole > 0.0 {
-            let weight = (whole / MEMORY_S).min(1.0);
-            self.load += (worked / whole - self.load) * weight;
+    /// Note the time; `cpu` tells the thread's processor time and is asked once in a while.
+    #[inline]
+    pub(super) fn note(&mut self, now: Instant, cpu: impl FnOnce() -> Duration) {
+        let passed = now.saturating_duration_since(self.since);
+        if passed >= PERIOD {
+            let cpu = cpu();
+            let worked = cpu.saturating_sub(self.cpu);
+            self.load = worked.as_secs_f64() / passed.as_secs_f64();
+            (self.since, self.cpu) = (now, cpu);
         }
-        self.woke = woke;
     }
 
     /// How long to wait now for a batch.
@@ -52,12 +57,12 @@ mod tests {
     use super::*;
 
     fn after(worked_us: u64, slept_us: u64) -> Duration {
-        let mut now = Instant::now();
-        let mut pace = Pace::new(now);
+        let (mut now, mut cpu) = (Instant::now(), Duration::ZERO);
+        let mut pace = Pace::new(now, cpu);
         for _ in 0..1000 {
-            let slept = now + Duration::from_micros(worked_us);
-            now = slept + Duration::from_micros(slept_us);
-            pace.note(slept, now);
+            cpu += Duration::from_micros(worked_us);
+            now += Duration::from_micros(worked_us + slept_us);
+            pace.note(now, || cpu);
         }
         pace.batch()
     }

@@ -1,142 +1,235 @@
-//! Receiving: armed once for each connection, paused by cancelling it.
+//! Receiving: armed once for each connection, stopped by cancelling it.
 
 use std::collections::HashMap;
-use std::io;
 
-use io_uring::{cqueue, opcode, types};
+use io_uring::cqueue;
 use rustix::io::Errno;
 
-use super::token::{Peer, Token};
-use super::{CANCEL, RECEIVE, Uring, buffers, clear};
-use crate::driver::io::{Conn, Io, Phase, Socket};
-use crate::driver::{Closed, Handler};
+use super::buffers::{Buffers, Piece};
+use super::{CANCEL, HANGUP, RECEIVE, Uring, WRITABLE};
+use crate::connections::Socket;
+use crate::driver::{Event, Events, Held, Outcome, Received};
 use crate::slab::ConnId;
 
-impl Uring {
-    /// Connections that were paused and are not any more, and have bytes that arrived meanwhile.
-    pub(super) fn held_and_due<H: Handler>(&self, io: &Io<H>) -> impl Iterator<Item = ConnId> {
-        let is_reading = |id: &ConnId| io.conns.value(*id).is_none_or(|conn| !conn.paused);
-        self.held.keys().copied().filter(is_reading)
-    }
+/// What an event of a connection says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receipt {
+    ring: u16,
+    /// Receiving has ended and must be armed again.
+    has_ended: bool,
+    what: What,
+}
 
-    /// Hands out what arrived for connections that were paused and are not any more.
-    pub(super) fn hand_out_held<H: Handler>(&mut self, io: &mut Io<H>, handler: &mut H) {
-        let resumed: Vec<ConnId> = self.held_and_due(io).collect();
-        for id in resumed {
-            if io.is_spent() {
-                break;
-            }
-            if let Some(mut bytes) = self.held.remove(&id)
-                && io.conns.value(id).is_some_and(Conn::is_open)
-            {
-                io.touch(id);
-                io.spend(bytes.len());
-                handler.on_received(io, id, &mut bytes);
-            }
-        }
-        if self.held.is_empty() && self.held.capacity() > 0 {
-            // Looking through it costs its capacity.
-            self.held = HashMap::new();
-        }
-    }
-
-    pub(super) fn handle_received<H: Handler>(
-        &mut self,
-        io: &mut Io<H>,
-        handler: &mut H,
-        ring: u16,
-        peer: Peer,
-        entry: &cqueue::Entry,
-    ) -> io::Result<()> {
-        let buffers = &mut self.rings[usize::from(ring)].buffers;
-        let received = buffers.locate(entry.result(), entry.flags());
-        let id = peer.find(&io.conns);
-        let mut outcome = Ok(());
-        if let Some(id) = id
-            && let Some(conn) = io.conns.value_mut(id)
-        {
-            let goes_on = cqueue::more(entry.flags());
-            if !goes_on {
-                clear(&mut conn.socket, RECEIVE | CANCEL);
-            }
-            let (phase, is_paused) = (conn.phase, conn.paused);
-            if !goes_on {
-                // It is armed again where that is wanted.
-                io.touch(id);
-            }
-            match (entry.result(), received) {
-                (1.., Some(received)) if phase == Phase::Open => {
-                    let bytes = buffers.bytes(received);
-                    if is_paused || !self.held.is_empty() && self.held.contains_key(&id) {
-                        self.held.entry(id).or_default().extend_from_slice(bytes);
-                    } else {
-                        io.spend(bytes.len());
-                        handler.on_received(io, id, bytes);
-                    }
-                }
-                (1.., _) => {}
-                (0, _) => outcome = self.handle_end(io, handler, id, phase, is_paused),
-                (error, _) if matches!(-error, libc::ENOBUFS | libc::ECANCELED | libc::EINTR) => {}
-                (error, _) => {
-                    let errno = Errno::from_raw_os_error(-error);
-                    outcome = self.finish(io, handler, id, Closed::Failed(errno));
-                }
-            }
-        }
-        if let Some(received) = received {
-            self.rings[usize::from(ring)].buffers.release(received);
-        }
-        outcome
-    }
-
+#[derive(Debug, Clone, Copy)]
+enum What {
+    /// Bytes in a buffer of the ring.
+    Bytes(Piece),
+    /// Bytes that were kept.
+    Kept,
     /// The peer has sent its last byte.
-    pub(super) fn handle_end<H: Handler>(
-        &mut self,
-        io: &mut Io<H>,
-        handler: &mut H,
-        id: ConnId,
-        phase: Phase,
-        is_paused: bool,
-    ) -> io::Result<()> {
-        match phase {
-            Phase::Lingering => return self.finish(io, handler, id, Closed::Local),
-            // Told again when reading goes on.
-            Phase::Open if is_paused || self.held.contains_key(&id) => {}
-            Phase::Open => {
-                if let Some(conn) = io.conns.value_mut(id) {
-                    conn.phase = Phase::PeerClosed;
-                }
-                self.leaving.push(id);
-            }
-            _ => {}
+    End,
+    /// Receiving has ended for a reason that passes: cancelled, or no buffer left.
+    Passing,
+    Failed(Errno),
+    /// The socket takes bytes.
+    Writable,
+    /// The connection has failed, or both of its sides have ended.
+    Hangup,
+}
+
+impl Receipt {
+    pub(super) const WRITABLE: Self = Self::other(What::Writable);
+    pub(super) const HANGUP: Self = Self::other(What::Hangup);
+    const KEPT: Self = Self::other(What::Kept);
+
+    const fn other(what: What) -> Self {
+        Self {
+            ring: 0,
+            has_ended: false,
+            what,
         }
-        Ok(())
     }
 
-    /// Makes the kernel watch exactly what the connection's state calls for.
-    pub(super) fn arm<H: Handler>(&mut self, io: &mut Io<H>, id: ConnId) -> io::Result<()> {
-        let Some(conn) = io.conns.value_mut(id) else {
-            return Ok(());
+    /// The receipt for a completion of receiving. To be made in the order of completion.
+    #[inline]
+    pub(super) fn received(ring: u16, buffers: &mut Buffers, result: i32, flags: u32) -> Self {
+        let what = match (result, buffers.locate(result, flags)) {
+            (1.., Some(piece)) => What::Bytes(piece),
+            (0, _) => What::End,
+            (error, _) => match -error {
+                libc::ENOBUFS | libc::ECANCELED | libc::EINTR => What::Passing,
+                error => What::Failed(Errno::from_raw_os_error(error)),
+            },
         };
-        let is_held = !self.held.is_empty() && self.held.contains_key(&id);
-        let wants = match conn.phase {
-            Phase::Open => !conn.paused && !is_held,
-            Phase::Lingering => true,
-            _ => return self.arm_writable(io, id),
-        };
-        let Socket::Direct { slot, ring, ops } = &mut conn.socket else {
-            return Ok(());
-        };
-        let (slot, ring, token) = (*slot, *ring, Token::Receive(Peer::of(id)));
-        if wants && *ops & RECEIVE == 0 {
-            *ops |= RECEIVE;
-            let receive = opcode::RecvMulti::new(types::Fixed(slot), buffers::GROUP);
-            self.push(ring, receive.build(), token)?;
-        } else if !wants && *ops & (RECEIVE | CANCEL) == RECEIVE {
-            *ops |= CANCEL;
-            let cancel = opcode::AsyncCancel::new(token.to_bits());
-            self.push_silent(ring, cancel.build())?;
+        Self {
+            ring,
+            has_ended: !cqueue::more(flags),
+            what,
         }
-        self.arm_writable(io, id)
+    }
+
+    pub(super) fn ring(self) -> u16 {
+        self.ring
+    }
+
+    pub(super) fn bytes(self) -> Option<Piece> {
+        match self.what {
+            What::Bytes(piece) => Some(piece),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_passing(self) -> bool {
+        matches!(self.what, What::Passing)
+    }
+
+    pub(super) fn is_writable(self) -> bool {
+        matches!(self.what, What::Writable)
+    }
+
+    /// Note in the socket which operations have ended; whether receiving must be armed again.
+    #[inline]
+    fn note(self, socket: &mut Socket) -> bool {
+        let ended = match self.what {
+            What::Writable => WRITABLE,
+            What::Hangup => HANGUP,
+            _ if self.has_ended => RECEIVE | CANCEL,
+            _ => return false,
+        };
+        if let Socket::Direct { ops, .. } = socket {
+            *ops &= !ended;
+        }
+        self.has_ended
+    }
+}
+
+/// Bytes that arrived for connections which were not read then.
+#[derive(Default)]
+pub(super) struct Kept {
+    all: HashMap<ConnId, Bytes>,
+    bytes: usize,
+    /// Bytes that are being handed out.
+    current: Vec<u8>,
+}
+
+#[derive(Default)]
+struct Bytes {
+    bytes: Vec<u8>,
+    /// An event tells of them.
+    is_told: bool,
+}
+
+impl Kept {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    fn has(&self, id: ConnId) -> bool {
+        !self.all.is_empty() && self.all.contains_key(&id)
+    }
+
+    fn add(&mut self, id: ConnId, bytes: &[u8]) {
+        self.all.entry(id).or_default().bytes.extend_from_slice(bytes);
+        self.bytes += bytes.len();
+    }
+
+    /// Tell by an event what is kept for a connection that is read again; whether there is something.
+    #[inline]
+    pub(super) fn tell(&mut self, id: ConnId, events: &mut Events<Receipt>) -> bool {
+        if self.all.is_empty() {
+            return false;
+        }
+        let Some(kept) = self.all.get_mut(&id) else {
+            return false;
+        };
+        if !std::mem::replace(&mut kept.is_told, true) {
+            events.push(Event::Ready(id, Receipt::KEPT));
+        }
+        true
+    }
+
+    /// Bytes to be handed out; they stay where they are until the next call.
+    fn take(&mut self, id: ConnId) -> &mut [u8] {
+        self.current = self.all.remove(&id).map_or_else(Vec::new, |kept| kept.bytes);
+        self.bytes -= self.current.len();
+        if self.all.is_empty() {
+            self.all.shrink_to_fit();
+        }
+        &mut self.current
+    }
+
+    pub(super) fn forget(&mut self, id: ConnId) {
+        if self.has(id) {
+            self.take(id);
+        }
+    }
+}
+
+impl Uring {
+    pub(super) fn read(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        receipt: Receipt,
+    ) -> Received<'_, Receipt> {
+        let mut rearm = receipt.note(socket);
+        let has_kept = self.kept.has(id);
+        let outcome = match receipt.what {
+            What::Bytes(piece) => {
+                let bytes = self.rings[usize::from(receipt.ring)].buffers.bytes(piece);
+                if has_kept {
+                    // They come after those.
+                    self.kept.add(id, bytes);
+                    Outcome::Nothing
+                } else {
+                    Outcome::Bytes(bytes)
+                }
+            }
+            What::Kept => {
+                rearm = true;
+                Outcome::Bytes(self.kept.take(id))
+            }
+            // Told again when receiving is armed again.
+            What::End | What::Failed(_) if has_kept => Outcome::Nothing,
+            What::End => Outcome::End,
+            What::Failed(errno) => Outcome::Failed(errno),
+            // A failure of a connection that is read is told by receiving, after the last bytes.
+            What::Passing | What::Writable | What::Hangup => Outcome::Nothing,
+        };
+        Received {
+            outcome,
+            rearm,
+            again: None,
+        }
+    }
+
+    pub(super) fn keep(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        receipt: Receipt,
+        is_kept: bool,
+    ) -> Held {
+        let rearm = receipt.note(socket);
+        let mut failed = None;
+        match receipt.what {
+            What::Bytes(piece) => {
+                let buffers = &mut self.rings[usize::from(receipt.ring)].buffers;
+                if is_kept {
+                    self.kept.add(id, buffers.bytes(piece));
+                }
+                buffers.release(piece);
+            }
+            What::Kept => {
+                if let Some(kept) = self.kept.all.get_mut(&id) {
+                    kept.is_told = false;
+                }
+            }
+            What::Failed(errno) => failed = Some(errno),
+            What::Hangup => failed = Some(Errno::CONNRESET),
+            What::End | What::Passing | What::Writable => {}
+        }
+        Held { rearm, failed }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use io_uring::{IoUring, cqueue, squeue, types};
 
 use super::buffers::Buffers;
+use super::op::Op;
+use super::token::Token;
 
 /// IORING_ENTER_GETEVENTS: run what the kernel has put off for this thread.
 const GET_EVENTS: u32 = 1;
@@ -116,14 +118,14 @@ impl Ring {
         self.closing.push(slot);
     }
 
-    /// Lets completions ring the bell `wake` while [`arm_bell`](Self::arm_bell) is on.
-    pub(super) fn hang_bell(&mut self, wake: RawFd) -> io::Result<()> {
+    /// Let completions signal `wake` while [`enable_wakeup`](Self::enable_wakeup) is on.
+    pub(super) fn register_wakeup(&mut self, wake: RawFd) -> io::Result<()> {
         self.ring.submitter().register_eventfd(wake)?;
-        self.arm_bell(false);
+        self.enable_wakeup(false);
         Ok(())
     }
 
-    pub(super) fn arm_bell(&mut self, on: bool) {
+    pub(super) fn enable_wakeup(&mut self, on: bool) {
         let completions = self.ring.completion();
         if on {
             completions.enable_eventfd();
@@ -132,13 +134,27 @@ impl Ring {
         }
     }
 
-    /// Queues an operation; submits when the queue is full.
+    /// Queue an operation that points to no memory.
+    #[inline]
+    pub(super) fn push(&mut self, op: Op, token: Token) -> io::Result<()> {
+        // SAFETY: nothing is pointed to.
+        unsafe { self.push_entry(&op.entry(token)) }
+    }
+
+    /// Queue an operation whose success is not to be told.
+    pub(super) fn push_silent(&mut self, op: Op) -> io::Result<()> {
+        let entry = op.entry(Token::Unwatched);
+        // SAFETY: nothing is pointed to.
+        unsafe { self.push_entry(&entry.flags(squeue::Flags::SKIP_SUCCESS)) }
+    }
+
+    /// Queue an operation; submit when the queue is full.
     ///
     /// # Safety
     /// What the entry points to must stay in place until the next submission; for operations that
     /// are not carried out at once, until their completion.
     #[inline]
-    pub(super) unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+    pub(super) unsafe fn push_entry(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         loop {
             // SAFETY: the caller's promise.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {

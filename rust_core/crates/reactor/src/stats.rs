@@ -1,7 +1,7 @@
 //! What a shard can say of itself: what it has sent, called, and holds.
 
-use crate::driver::Handler;
-use crate::driver::io::Io;
+use crate::handler::Handler;
+use crate::io::Io;
 use crate::socket;
 
 /// What the kernel has taken since the shard began.
@@ -51,8 +51,8 @@ impl<H: Handler> Io<H> {
     #[must_use]
     pub fn memory(&self) -> Memory {
         Memory {
-            connections: self.conns.bytes() + self.timers.bytes(),
-            buffers: self.pool.bytes() + self.driver_buffers,
+            connections: self.connections.bytes() + self.timers.bytes(),
+            buffers: self.connections.pool.bytes() + self.driver_buffers + self.held_bytes,
         }
     }
 
@@ -60,14 +60,14 @@ impl<H: Handler> Io<H> {
     #[must_use]
     pub fn descriptors(&self) -> Descriptors {
         Descriptors {
-            used: self.conns.len() + self.listeners.iter().flatten().count(),
+            used: self.connections.len() + self.listeners.iter().flatten().count(),
             limit: self.descriptor_limit,
         }
     }
 
     /// The most mail that was found waiting at once since this was last called.
     pub fn take_mail_peak(&mut self) -> usize {
-        std::mem::replace(&mut self.mail_peak, self.inbox.len())
+        self.post.take_peak()
     }
 
     /// Connections that wait to be accepted by the listener with this index.
