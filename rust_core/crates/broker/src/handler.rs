@@ -186,6 +186,7 @@ impl Handler for Shard {
 
     fn on_turn_end(&mut self, io: &mut Io) {
         self.stalled_elsewhere = None;
+        self.release_fenced(io);
         self.receive_deferred(io);
     }
 

@@ -13,6 +13,7 @@
 //! | `nats` | operations of a client |
 //! | `delivery` | from a published message to its receivers |
 //! | `outbound` | what is appended to a connection's output |
+//! | `replies` | replies that wait for messages under way |
 //! | `monitor` | what is served of all this: pages for tools, metrics, history, the console |
 //! | `clients` | what clients say of themselves |
 //! | `histogram` | distributions of what is measured |
@@ -35,6 +36,7 @@ mod mail;
 mod monitor;
 mod nats;
 mod outbound;
+mod replies;
 mod sample;
 pub mod server;
 mod session;

@@ -9,7 +9,7 @@ use reactor::{Conn, ConnId};
 use crate::counters::{Counter, Reason};
 use crate::mail::{Barrier, Mail, Message, Subscriber};
 use crate::outbound;
-use crate::session::{Batched, Flags, Session};
+use crate::session::{Flags, Session};
 use crate::shard::{Io, Shard};
 use crate::subscriptions::{Place, Subscription};
 
@@ -71,8 +71,7 @@ impl Shard {
         let Some(conn) = io.conn(id) else {
             return true;
         };
-        let held = conn.session.held.iter().flat_map(|held| &held.batches);
-        let held: usize = held.map(|batch| batch.replies.len()).sum();
+        let held = conn.session.held.as_ref().map_or(0, |held| held.len());
         let is_flooded = conn.output.len() + held > self.shared.limits.max_pending;
         if is_flooded {
             self.end_slow_consumer(io, id);
@@ -115,13 +114,7 @@ impl Shard {
                 self.handle_unsub(io, id, sid, max);
                 self.acknowledge(io, id, *flags);
             }
-            ClientOp::Ping => {
-                if let Some(conn) = io.writer(id) {
-                    outbound::append_reply(conn, encode::PONG);
-                    flags.set(Flags::GREETED);
-                    conn.session.flags = *flags;
-                }
-            }
+            ClientOp::Ping => self.answer_ping(io, id, flags),
             ClientOp::Pong => {
                 if let Some(conn) = io.conn_mut(id) {
                     conn.session.pings_out = 0;
@@ -130,6 +123,61 @@ impl Shard {
             ClientOp::Connect(json) => self.handle_connect(io, id, flags, json),
             ClientOp::Info | ClientOp::Ok => {}
             ClientOp::Err => self.end(io, id, Reason::ClientClosed, None),
+        }
+    }
+
+    /// Answers with `PONG`, behind all messages that are under way by mail now: whoever has published
+    /// them may have had a `PONG` already.
+    fn answer_ping(&mut self, io: &mut Io, id: ConnId, flags: &mut Flags) {
+        let mark = io.mail_mark();
+        let must_wait = !io.has_passed(mark);
+        let Some(conn) = io.writer(id) else { return };
+        if must_wait {
+            conn.session
+                .held
+                .get_or_insert_default()
+                .wait_for(mark);
+            self.fences.push_back((mark, id));
+        }
+        outbound::append_reply(conn, encode::PONG);
+        flags.set(Flags::GREETED);
+        conn.session.flags = *flags;
+    }
+
+    /// Sends the replies that waited for mail which has been handed out by now.
+    pub(crate) fn release_fenced(&mut self, io: &mut Io) {
+        while let Some((mark, id)) = self.fences.front().copied()
+            && io.has_passed(mark)
+        {
+            self.fences.pop_front();
+            self.release_replies(io, id);
+        }
+    }
+
+    /// Sends the replies whose wait is over, and removes the subscriptions that waited with them.
+    fn release_replies(&mut self, io: &mut Io, id: ConnId) {
+        let mut replies = Vec::new();
+        loop {
+            // Taken out, because the mail is asked meanwhile.
+            let Some(conn) = io.conn_mut(id) else { return };
+            let Some(mut held) = conn.session.held.take() else {
+                break;
+            };
+            let done = held.next_done(|mark| io.has_passed(mark));
+            let Some(conn) = io.conn_mut(id) else { return };
+            if !held.is_empty() {
+                conn.session.held = Some(held);
+            }
+            let Some((places, bytes)) = done else { break };
+            for place in places {
+                conn.session.subscriptions.remove(place);
+            }
+            replies.extend_from_slice(&bytes);
+        }
+        if !replies.is_empty()
+            && let Some(conn) = io.writer(id)
+        {
+            outbound::append_bytes(conn, &replies);
         }
     }
 
@@ -240,14 +288,7 @@ impl Shard {
             return;
         }
         subscriptions.mark_leaving(place);
-        let batches = &mut conn.session.held.get_or_insert_default().batches;
-        match batches.back_mut().filter(|batch| !batch.is_sent) {
-            Some(open) => open.places.push(place),
-            None => batches.push_back(Batched {
-                places: vec![place],
-                ..Batched::default()
-            }),
-        }
+        conn.session.held.get_or_insert_default().add_leaving(place);
         self.has_open_batch = true;
     }
 
@@ -262,17 +303,14 @@ impl Shard {
         let Some(held) = &mut conn.session.held else {
             return;
         };
-        let last = held.batches.len().wrapping_sub(1) as u32;
-        let barrier = Barrier {
-            shard: self.index,
-            ticket: held.first_ticket.wrapping_add(last),
-            conn: id,
-        };
-        let Some(batch) = held.batches.back_mut().filter(|batch| !batch.is_sent) else {
+        let Some(ticket) = held.close_barrier(waiting) else {
             return;
         };
-        batch.is_sent = true;
-        batch.waiting = waiting;
+        let barrier = Barrier {
+            shard: self.index,
+            ticket,
+            conn: id,
+        };
         let has_mail = |shard: &usize| own || *shard != usize::from(self.index);
         for shard in (0..io.shards()).filter(has_mail) {
             io.mail(shard, Mail::Barrier(barrier));
@@ -285,32 +323,9 @@ impl Shard {
         let Some(conn) = io.conn_mut(id) else {
             return;
         };
-        let session = &mut conn.session;
-        let Some(held) = &mut session.held else {
-            return;
-        };
-        let index = barrier.ticket.wrapping_sub(held.first_ticket) as usize;
-        if let Some(batch) = held.batches.get_mut(index) {
-            batch.waiting -= 1;
-        }
-        let mut replies = Vec::new();
-        let is_done = |batch: &Batched| batch.is_sent && batch.waiting == 0;
-        while held.batches.front().is_some_and(is_done)
-            && let Some(batch) = held.batches.pop_front()
-        {
-            held.first_ticket = held.first_ticket.wrapping_add(1);
-            for place in batch.places {
-                session.subscriptions.remove(place);
-            }
-            replies.extend_from_slice(&batch.replies);
-        }
-        if held.batches.is_empty() {
-            session.held = None;
-        }
-        if !replies.is_empty()
-            && let Some(conn) = io.writer(id)
-        {
-            outbound::append_bytes(conn, &replies);
+        if let Some(held) = &mut conn.session.held {
+            held.note_passed(barrier.ticket);
+            self.release_replies(io, id);
         }
     }
 

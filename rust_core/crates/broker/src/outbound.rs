@@ -215,18 +215,15 @@ pub(crate) fn append_bytes(conn: &mut Conn<Session>, bytes: &[u8]) {
 /// before an `UNSUB` that precedes it.
 pub(crate) fn append_reply(conn: &mut Conn<Session>, bytes: &[u8]) {
     let held = conn.session.held.as_mut();
-    match held.and_then(|held| held.batches.back_mut()) {
-        Some(batch) => batch.replies.extend_from_slice(bytes),
-        None => append_bytes(conn, bytes),
+    if !held.is_some_and(|held| held.append(bytes)) {
+        append_bytes(conn, bytes);
     }
 }
 
 /// Appends the replies that are held back, for a connection that ends.
 pub(crate) fn append_held(conn: &mut Conn<Session>) {
     if let Some(held) = conn.session.held.take() {
-        for batch in &held.batches {
-            append_bytes(conn, &batch.replies);
-        }
+        held.replies().for_each(|reply| append_bytes(conn, reply));
     }
 }
 

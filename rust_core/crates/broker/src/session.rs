@@ -1,6 +1,5 @@
 //! The state of one connection.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,8 +10,9 @@ use crate::clients::ClientInfo;
 use crate::counters::Reason;
 use crate::http::Http;
 use crate::outbound::Framing;
+use crate::replies::HeldReplies;
 use crate::shared::ListenerKind;
-use crate::subscriptions::{Place, Subscriptions};
+use crate::subscriptions::Subscriptions;
 
 /// Largest message that the echo takes: what the Autobahn test suite sends.
 const MAX_ECHO: u32 = 64 << 20;
@@ -143,26 +143,6 @@ impl Flags {
     }
 }
 
-/// Replies that must not overtake messages still under way from other shards: in the order of the
-/// batches of `UNSUB`s that they follow.
-#[derive(Default)]
-pub(crate) struct Held {
-    pub(crate) batches: VecDeque<Batched>,
-    /// The first batch's ticket; they are consecutive.
-    pub(crate) first_ticket: u32,
-}
-
-/// Subscriptions that left together, and the replies after them.
-#[derive(Default)]
-pub(crate) struct Batched {
-    pub(crate) places: Vec<Place>,
-    /// Shards whose mail has not arrived; 0 before the barrier is sent.
-    pub(crate) waiting: u32,
-    pub(crate) is_sent: bool,
-    /// `PONG`, `+OK` and `-ERR` in their order.
-    pub(crate) replies: Vec<u8>,
-}
-
 /// Received bytes that wait for the next turn, because this one has spent its budget.
 #[derive(Default)]
 pub(crate) struct Deferred {
@@ -183,7 +163,7 @@ pub(crate) struct Session {
     pub(crate) traffic: Traffic,
     /// What the client says of itself.
     pub(crate) info: Option<Arc<ClientInfo>>,
-    pub(crate) held: Option<Box<Held>>,
+    pub(crate) held: Option<Box<HeldReplies>>,
     pub(crate) deferred: Option<Box<Deferred>>,
     /// Why the connection ends, once that is decided.
     pub(crate) ended: Option<Reason>,

@@ -81,6 +81,8 @@ pub(crate) struct Shard {
     pub(crate) has_open_batch: bool,
     /// The publisher of another shard that was stalled last in this turn.
     pub(crate) stalled_elsewhere: Option<(u16, ConnId)>,
+    /// Connections whose replies wait for mail, with the mark that ends the wait; oldest first.
+    pub(crate) fences: VecDeque<(u64, ConnId)>,
     /// Connections with received bytes that wait for a turn with budget.
     pub(crate) deferred: VecDeque<ConnId>,
     pub(crate) listeners: Vec<ListenerKind>,
@@ -130,6 +132,7 @@ impl Shard {
             is_stalled: false,
             has_open_batch: false,
             stalled_elsewhere: None,
+            fences: VecDeque::new(),
             deferred: VecDeque::new(),
             listeners,
             mailboxes,

@@ -34,9 +34,10 @@ pub(crate) enum Socket {
     },
     /// A slot in the file table of an io_uring, with the operations that are under way.
     Direct { slot: u32, ring: u16, ops: u8 },
-    /// One end of a simulated connection, by its number.
+    /// One end of a simulated connection, by its number, and whether an event of it waits until the
+    /// connection is read again.
     #[cfg(feature = "sim")]
-    Simulated(u32),
+    Simulated { end: u32, has_held: bool },
 }
 
 impl Socket {
@@ -45,6 +46,14 @@ impl Socket {
             fd,
             is_registered: false,
             held: None,
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(end: usize) -> Self {
+        Self::Simulated {
+            end: end as u32,
+            has_held: false,
         }
     }
 }

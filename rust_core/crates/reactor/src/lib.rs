@@ -42,6 +42,8 @@ mod mail;
 pub mod mailbox;
 pub mod output;
 pub mod shard;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod slab;
 mod socket;
 mod stats;

@@ -100,6 +100,11 @@ impl<M> Post<M> {
         all
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn for_each_waiting(&self, each: impl FnMut(&M)) {
+        self.waiting.iter().for_each(each);
+    }
+
     /// The most mail that was found waiting at once since this was last called.
     pub(crate) fn take_peak(&mut self) -> usize {
         std::mem::replace(&mut self.peak, self.waiting.len())

@@ -18,7 +18,26 @@ struct Mailbox<M> {
     queue: Mutex<Queue<M>>,
     /// Whether the owner waits in the kernel and must be woken.
     asleep: AtomicBool,
-    wake: OwnedFd,
+    wake: Wake,
+}
+
+/// The means to wake a mailbox's owner.
+enum Wake {
+    /// A descriptor that the owner waits for.
+    Eventfd(OwnedFd),
+    /// A mark that a simulation looks at.
+    #[cfg(feature = "sim")]
+    Mark(AtomicBool),
+}
+
+impl<M> Mailbox<M> {
+    fn wake_descriptor(&self) -> BorrowedFd<'_> {
+        match &self.wake {
+            Wake::Eventfd(wake) => wake.as_fd(),
+            #[cfg(feature = "sim")]
+            Wake::Mark(_) => unreachable!("a simulated shard waits for no descriptor"),
+        }
+    }
 }
 
 /// The mailboxes of all shards of a process; a handle, cheap to clone.
@@ -41,6 +60,7 @@ impl<M> Mailboxes<M> {
     /// # Errors
     /// No descriptor is left for a wake-up.
     pub fn new(shards: usize) -> std::io::Result<Self> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let boxes = (0..shards)
             .map(|_| {
                 Ok(Mailbox {
@@ -49,11 +69,47 @@ impl<M> Mailboxes<M> {
                         closed: false,
                     }),
                     asleep: AtomicBool::new(false),
-                    wake: eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+                    wake: Wake::Eventfd(eventfd(0, flags)?),
                 })
             })
             .collect::<std::io::Result<_>>()?;
         Ok(Self { boxes })
+    }
+
+    /// Make mailboxes for simulated shards, which need no descriptors.
+    #[cfg(feature = "sim")]
+    #[must_use]
+    pub fn simulated(shards: usize) -> Self {
+        let mailbox = |_| Mailbox {
+            queue: Mutex::new(Queue {
+                mail: VecDeque::new(),
+                closed: false,
+            }),
+            asleep: AtomicBool::new(false),
+            wake: Wake::Mark(AtomicBool::new(false)),
+        };
+        Self {
+            boxes: (0..shards).map(mailbox).collect(),
+        }
+    }
+
+    /// Whether a simulated shard has been woken.
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_woken(&self, shard: usize) -> bool {
+        match &self.boxes[shard].wake {
+            Wake::Eventfd(_) => false,
+            Wake::Mark(mark) => mark.load(Ordering::SeqCst),
+        }
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn is_empty(&self, shard: usize) -> bool {
+        self.queue(shard).mail.is_empty()
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn for_each(&self, shard: usize, each: impl FnMut(&M)) {
+        self.queue(shard).mail.iter().for_each(each);
     }
 
     /// Number of shards.
@@ -94,7 +150,7 @@ impl<M> Mailboxes<M> {
     pub fn descriptors(&self) -> Vec<RawFd> {
         self.boxes
             .iter()
-            .map(|mailbox| mailbox.wake.as_raw_fd())
+            .map(|mailbox| mailbox.wake_descriptor().as_raw_fd())
             .collect()
     }
 
@@ -124,13 +180,18 @@ impl<M> Mailboxes<M> {
 
     /// Clears the wake-up descriptor after it has become readable.
     pub(crate) fn clear_wake(&self, shard: usize) {
-        let mut count = [0; 8];
-        // It fails only when there was nothing to clear.
-        let _ = rustix::io::read(&self.boxes[shard].wake, &mut count);
+        match &self.boxes[shard].wake {
+            Wake::Eventfd(wake) => {
+                // It fails only when there was nothing to clear.
+                let _ = rustix::io::read(wake, &mut [0; 8]);
+            }
+            #[cfg(feature = "sim")]
+            Wake::Mark(mark) => mark.store(false, Ordering::SeqCst),
+        }
     }
 
     pub(crate) fn wake_descriptor(&self, shard: usize) -> BorrowedFd<'_> {
-        self.boxes[shard].wake.as_fd()
+        self.boxes[shard].wake_descriptor()
     }
 
     /// Refuses mail from now on and returns what had arrived.
@@ -143,8 +204,14 @@ impl<M> Mailboxes<M> {
     fn wake(&self, shard: usize) {
         let mailbox = &self.boxes[shard];
         if mailbox.asleep.load(Ordering::SeqCst) && mailbox.asleep.swap(false, Ordering::SeqCst) {
-            // A full counter means that the owner has been woken already.
-            let _ = rustix::io::write(&mailbox.wake, &1u64.to_ne_bytes());
+            match &mailbox.wake {
+                Wake::Eventfd(wake) => {
+                    // A full counter means that the owner has been woken already.
+                    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+                }
+                #[cfg(feature = "sim")]
+                Wake::Mark(mark) => mark.store(true, Ordering::SeqCst),
+            }
         }
     }
 

@@ -51,6 +51,20 @@ impl Taken {
         &self.first.bytes[self.sent as usize..]
     }
 
+    /// The bytes to be sent, chunk by chunk.
+    #[cfg(feature = "sim")]
+    pub(crate) fn chunks(&self) -> Vec<&[u8]> {
+        let more = self.more.iter().map(|chunk| chunk.bytes.as_slice());
+        std::iter::once(self.front()).chain(more).collect()
+    }
+
+    /// Items of the chunks.
+    #[cfg(feature = "sim")]
+    pub(crate) fn items(&self) -> u64 {
+        let more = self.more.iter().map(|chunk| u64::from(chunk.items));
+        u64::from(self.first.items) + more.sum::<u64>()
+    }
+
     /// Count what was taken as sent, and return its items.
     pub(crate) fn finish(self, pool: &mut Pool) -> u64 {
         let mut items = u64::from(self.first.items);
@@ -251,29 +265,23 @@ impl Output {
     /// return the items that are now wholly sent.
     pub(crate) fn restore(&mut self, taken: Taken, mut count: usize, pool: &mut Pool) -> u64 {
         let mut items = 0;
-        let mut sent = taken.sent;
+        let mut sent = taken.sent as usize;
         let backlog = self.backlog.get_or_insert_default();
-        let chunks = std::iter::once(taken.first).chain(taken.more);
-        let mut rest = Vec::new();
-        for chunk in chunks {
-            let left = chunk.bytes.len() - sent as usize;
-            if rest.is_empty() && count >= left {
-                count -= left;
-                sent = 0;
-                items += u64::from(chunk.items);
-                pool.give(chunk.bytes);
-            } else {
-                backlog.bytes += chunk.bytes.len();
-                rest.push(chunk);
-            }
+        let mut chunks = std::iter::once(taken.first).chain(taken.more).peekable();
+        while let Some(chunk) = chunks.next_if(|chunk| count + sent >= chunk.bytes.len()) {
+            count -= chunk.bytes.len() - sent;
+            sent = 0;
+            items += u64::from(chunk.items);
+            pool.give(chunk.bytes);
         }
-        for chunk in rest.into_iter().rev() {
-            backlog.chunks.push_front(chunk);
+        for (n, chunk) in chunks.enumerate() {
+            backlog.bytes += chunk.bytes.len();
+            backlog.chunks.insert(n, chunk);
         }
         if backlog.chunks.is_empty() {
             self.backlog = None;
         } else {
-            self.sent = sent + count as u32;
+            self.sent = (sent + count) as u32;
         }
         items
     }

@@ -223,11 +223,15 @@ impl<H: Handler, D: Driver> Turn<H, D> {
         id: ConnId,
         receipt: D::Receipt,
     ) -> std_io::Result<()> {
-        if D::is_writable(receipt) {
+        let io = &mut self.io;
+        io.spend(work::RECEIVE);
+        let waits = |conn: &&crate::Conn<_>| !conn.ready || conn.phase == Phase::Connecting;
+        if let Some(conn) = io.conn(id).filter(waits)
+            && self.driver.is_writable(&conn.socket, receipt)
+        {
             self.handle_writable(handler, id)?;
         }
         let io = &mut self.io;
-        io.spend(work::RECEIVE);
         let Some(conn) = io.connections.conn_mut(id) else {
             self.driver.release(receipt);
             return Ok(());
@@ -550,12 +554,7 @@ fn block<S>(conn: &mut crate::Conn<S>) -> bool {
 }
 
 /// Take a connection out and tell the handler; return its socket.
-fn remove<H: Handler>(
-    io: &mut Io<H>,
-    handler: &mut H,
-    id: ConnId,
-    why: Closed,
-) -> Option<Socket> {
+fn remove<H: Handler>(io: &mut Io<H>, handler: &mut H, id: ConnId, why: Closed) -> Option<Socket> {
     let (conn, unsent) = io.connections.remove(id)?;
     let asked = matches!(
         conn.phase,

@@ -90,6 +90,12 @@ impl Budget {
         self.spent += work;
     }
 
+    /// Work of this turn so far.
+    #[cfg(feature = "sim")]
+    pub(crate) fn spent(&self) -> usize {
+        self.spent
+    }
+
     /// Whether the part, or the connection whose bytes are handed out, has used its share.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {

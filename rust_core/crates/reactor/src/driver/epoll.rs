@@ -194,7 +194,7 @@ impl Driver for Epoll {
         }
     }
 
-    fn is_writable(receipt: Receipt) -> bool {
+    fn is_writable(&self, _: &Socket, receipt: Receipt) -> bool {
         receipt.is_writable
     }
 

@@ -115,10 +115,7 @@ mod tests {
         events.push(Event::Ready(id(2), 'b'));
         assert!(events.next_change().is_none());
         assert!(matches!(events.next(), Some(Event::Ready(_, 'a'))));
-        assert!(matches!(
-            events.next_change(),
-            Some(Event::Ready(_, 'e'))
-        ));
+        assert!(matches!(events.next_change(), Some(Event::Ready(_, 'e'))));
         assert!(events.next_change().is_none() && !events.is_empty());
         assert_eq!(events.ahead(0), Some(id(2)));
         assert_eq!(events.drain().count(), 1);

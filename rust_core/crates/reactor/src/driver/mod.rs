@@ -18,8 +18,6 @@ use crate::stats::{Calls, Sent};
 pub(crate) mod epoll;
 mod events;
 mod kind;
-#[cfg(feature = "sim")]
-pub(crate) mod sim;
 pub(crate) mod uring;
 
 pub(crate) use events::{Event, Events};
@@ -124,9 +122,7 @@ pub(crate) trait Driver {
     ) -> Held;
 
     /// Whether an event says that the socket takes bytes.
-    fn is_writable(_: Self::Receipt) -> bool {
-        false
-    }
+    fn is_writable(&self, socket: &Socket, receipt: Self::Receipt) -> bool;
 
     /// Bytes that are kept by [`hold`](Self::hold).
     fn held_bytes(&self) -> usize {

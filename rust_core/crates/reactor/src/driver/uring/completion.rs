@@ -6,9 +6,9 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use io_uring::cqueue;
 use rustix::io::Errno;
 
+use super::Uring;
 use super::receive::Receipt;
 use super::token::Token;
-use super::Uring;
 use crate::driver::{Event, Wait};
 
 /// A completion, taken out of its ring once.
@@ -74,7 +74,8 @@ impl Uring {
                 Token::Accept(n) => {
                     let outcome = completion.into_descriptor();
                     let goes_on = cqueue::more(flags);
-                    self.listeners.add(n as usize, outcome, goes_on, wait.events);
+                    self.listeners
+                        .add(n as usize, outcome, goes_on, wait.events);
                 }
                 Token::Wake => is_woken = true,
                 Token::Unwatched => {}

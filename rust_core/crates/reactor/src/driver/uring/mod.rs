@@ -232,27 +232,28 @@ impl Driver for Uring {
         self.reap(&mut wait)
     }
 
-    fn receive(&mut self, id: ConnId, socket: &mut Socket, receipt: Receipt) -> Received<'_, Receipt> {
+    fn receive(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        receipt: Receipt,
+    ) -> Received<'_, Receipt> {
         self.read(id, socket, receipt)
     }
 
     fn release(&mut self, receipt: Receipt) {
         if let Some(bytes) = receipt.bytes() {
-            self.rings[usize::from(receipt.ring())].buffers.release(bytes);
+            self.rings[usize::from(receipt.ring())]
+                .buffers
+                .release(bytes);
         }
     }
 
-    fn hold(
-        &mut self,
-        id: ConnId,
-        socket: &mut Socket,
-        receipt: Receipt,
-        is_kept: bool,
-    ) -> Held {
+    fn hold(&mut self, id: ConnId, socket: &mut Socket, receipt: Receipt, is_kept: bool) -> Held {
         self.keep(id, socket, receipt, is_kept)
     }
 
-    fn is_writable(receipt: Receipt) -> bool {
+    fn is_writable(&self, _: &Socket, receipt: Receipt) -> bool {
         receipt.is_writable()
     }
 
@@ -332,11 +333,7 @@ impl Driver for Uring {
         })
     }
 
-    fn set_accepting(
-        &mut self,
-        accepting: bool,
-        events: &mut Events<Receipt>,
-    ) -> io::Result<()> {
+    fn set_accepting(&mut self, accepting: bool, events: &mut Events<Receipt>) -> io::Result<()> {
         self.listeners
             .set_accepting(accepting, &mut self.rings[0], events)
     }
@@ -410,9 +407,7 @@ impl Driver for Uring {
                 ring.uninstall(slot);
                 Ok(())
             }
-            Socket::Descriptor { .. } => {
-                self.rings[0].push_silent(Op::Cancel(Token::Connect(id)))
-            }
+            Socket::Descriptor { .. } => self.rings[0].push_silent(Op::Cancel(Token::Connect(id))),
             _ => Ok(()),
         }
     }

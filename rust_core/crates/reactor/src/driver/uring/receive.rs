@@ -130,7 +130,11 @@ impl Kept {
     }
 
     fn add(&mut self, id: ConnId, bytes: &[u8]) {
-        self.all.entry(id).or_default().bytes.extend_from_slice(bytes);
+        self.all
+            .entry(id)
+            .or_default()
+            .bytes
+            .extend_from_slice(bytes);
         self.bytes += bytes.len();
     }
 
@@ -151,7 +155,10 @@ impl Kept {
 
     /// Bytes to be handed out; they stay where they are until the next call.
     fn take(&mut self, id: ConnId) -> &mut [u8] {
-        self.current = self.all.remove(&id).map_or_else(Vec::new, |kept| kept.bytes);
+        self.current = self
+            .all
+            .remove(&id)
+            .map_or_else(Vec::new, |kept| kept.bytes);
         self.bytes -= self.current.len();
         if self.all.is_empty() {
             self.all.shrink_to_fit();
