@@ -306,7 +306,8 @@ impl Config {
         }
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    /// Check that the settings can be used, without looking at the machine.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let sizes = [
             (
                 "shards",

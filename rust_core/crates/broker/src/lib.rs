@@ -40,6 +40,8 @@ mod replies;
 mod sample;
 pub mod server;
 mod session;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod shard;
 mod shared;
 mod subscriptions;

@@ -1,6 +1,6 @@
 //! What a shard measures of itself: each turn, and once a second.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use reactor::ConnId;
 
@@ -18,7 +18,7 @@ impl Shard {
     pub(crate) fn count_turn(&mut self, io: &Io) {
         let received = std::mem::take(&mut self.received);
         if std::mem::take(&mut self.has_worked) {
-            let took = Instant::now().saturating_duration_since(io.now());
+            let took = io.clock().now().saturating_duration_since(io.now());
             let published = self.counts.published();
             published.turns.record(took.as_nanos() as u64);
             if received > 0 {
@@ -41,7 +41,7 @@ impl Shard {
             (Gauge::Cpu, cpu),
             (
                 Gauge::CpuAt,
-                self.shared.started.elapsed().as_nanos() as u64,
+                io.now().saturating_duration_since(self.started).as_nanos() as u64,
             ),
             (Gauge::Mailbox, io.take_mail_peak() as u64),
             (Gauge::Descriptors, descriptors.used as u64),

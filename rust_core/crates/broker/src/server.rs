@@ -1,32 +1,24 @@
 //! The process's view of the broker: start, drain, stop, totals.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use reactor::{DriverKind, ListenError, Mailboxes, Reservation, ShardSpec, fdtable, work};
-use router::SharedRouter;
 
 use crate::capacity::{self, Size, Tables};
 use crate::config::{Config, ConfigError};
-use crate::counters::{Published, Totals};
-use crate::http::inbox::Inboxes;
-use crate::info::Info;
-use crate::log::{self, Event, Log};
+use crate::counters::Totals;
+use crate::log::{self, Event};
 use crate::mail::Mail;
 use crate::shard::Shard;
-use crate::shared::{Backlog, ListenerKind, Shared, Weight};
-
-/// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
-/// as they arrive and never gathered, so that a generous limit costs nothing.
-const MAX_GATHERED: usize = 64 << 20;
+use crate::shared::{ListenerKind, Shared};
 
 /// How long the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
@@ -103,32 +95,13 @@ impl Broker {
             _ => Tables::One,
         };
         let size = capacity::size(config, tables).map_err(StartError::Config)?;
-        let (shards, max_connections) = (size.shards, size.max_connections);
+        let shards = size.shards;
         let reservations = reserve(addresses)?;
         let addresses: Vec<_> = reservations
             .iter()
             .map(|(key, reservation)| (*key, reservation.address()))
             .collect();
-        let seed = seed();
-        let shared = Arc::new(Shared {
-            routing: SharedRouter::new(),
-            limits: config.limits(max_connections),
-            gateway: config.gateway_limits(),
-            inboxes: Inboxes::new(RandomState::new().build_hasher().finish(), shards),
-            info: Info::new(config, &addresses, seed),
-            max_ws_message: (MAX_GATHERED + config.max_payload + config.max_control_line) as u32,
-            open: AtomicUsize::new(0),
-            places: AtomicUsize::new(0),
-            backlogs: (0..shards).map(|_| Backlog::default()).collect(),
-            weights: (0..shards).map(|_| Weight::default()).collect(),
-            next_cid: AtomicU64::new(1),
-            published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
-            log: Arc::new(Log::new(config.log_level, shards)),
-            driver,
-            started: Instant::now(),
-            start: SystemTime::now(),
-            seed,
-        });
+        let shared = Arc::new(Shared::new(config, &addresses, &size, driver, seed()));
         let mailboxes = Mailboxes::new(shards).map_err(StartError::Io)?;
         let (tell_ended, ended) = sync_channel(shards);
         let threads = Threads {

@@ -116,7 +116,7 @@ impl Shard {
             has_worked: false,
             matches: Matches::new(),
             widest: 0,
-            hot: Hot::new(Instant::now(), shared.seed ^ index as u64),
+            hot: Hot::new(shared.started, shared.seed ^ index as u64),
             monitor: listeners
                 .contains(&ListenerKind::Monitor)
                 .then(|| Box::new(Monitor::new(&shared))),
@@ -276,6 +276,12 @@ impl Shard {
             generation: place.1,
             shard: self.index,
         }
+    }
+
+    /// Pieces of work that are put off, or wait for others.
+    #[cfg(feature = "sim")]
+    pub(crate) fn rest(&self) -> usize {
+        self.deferred.len() + self.fences.len() + self.mailed.len()
     }
 
     pub(crate) fn publish_counts(&mut self, io: &Io) {

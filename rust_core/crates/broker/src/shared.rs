@@ -1,5 +1,7 @@
 //! What all shards of a broker share.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Instant, SystemTime};
@@ -7,7 +9,8 @@ use std::time::{Instant, SystemTime};
 use reactor::DriverKind;
 use router::SharedRouter;
 
-use crate::config::{GatewayLimits, Limits};
+use crate::capacity::Size;
+use crate::config::{Config, GatewayLimits, Limits};
 use crate::counters::{Gauge, Published, Totals};
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
@@ -49,7 +52,42 @@ pub(crate) struct Shared {
     pub(crate) seed: u64,
 }
 
+/// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
+/// as they arrive and never gathered, so that a generous limit costs nothing.
+const MAX_WS_MESSAGE_SLACK: usize = 64 << 20;
+
 impl Shared {
+    /// The state of a broker that begins now. `seed` determines what is left to chance.
+    pub(crate) fn new(
+        config: &Config,
+        addresses: &[(&'static str, SocketAddr)],
+        size: &Size,
+        driver: DriverKind,
+        seed: u64,
+    ) -> Self {
+        let shards = size.shards;
+        let max_ws_message = MAX_WS_MESSAGE_SLACK + config.max_payload + config.max_control_line;
+        Self {
+            routing: SharedRouter::new(),
+            limits: config.limits(size.max_connections),
+            gateway: config.gateway_limits(),
+            inboxes: Inboxes::new(RandomState::new().build_hasher().finish(), shards),
+            info: Info::new(config, addresses, seed),
+            max_ws_message: max_ws_message as u32,
+            open: AtomicUsize::new(0),
+            places: AtomicUsize::new(0),
+            backlogs: (0..shards).map(|_| Backlog::default()).collect(),
+            weights: (0..shards).map(|_| Weight::default()).collect(),
+            next_cid: AtomicU64::new(1),
+            published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
+            log: Arc::new(Log::new(config.log_level, shards)),
+            driver,
+            started: Instant::now(),
+            start: SystemTime::now(),
+            seed,
+        }
+    }
+
     pub(crate) fn totals(&self) -> Totals {
         Totals::sum(self.published.iter().map(|shard| &**shard))
     }
@@ -97,6 +135,11 @@ impl Weight {
 
     pub(crate) fn subtract(&self, weight: usize) {
         self.0.fetch_sub(weight, Ordering::Relaxed);
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn value(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_high(&self) -> bool {

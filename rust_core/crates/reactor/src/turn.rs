@@ -483,6 +483,7 @@ impl<H: Handler, D: Driver> Turn<H, D> {
             }
             Write::Failed(errno) => {
                 self.failed.push((id, errno));
+                connections.recount(id);
                 return Ok(());
             }
         }

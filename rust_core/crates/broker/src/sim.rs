@@ -1,0 +1,223 @@
+//! A broker on a simulated network, and the rules that hold after each of its turns.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use reactor::sim::{Hosted, Simulation};
+use reactor::{DriverKind, Mailboxes, work};
+
+use crate::capacity::Size;
+use crate::config::{Auto, Config, ConfigError};
+use crate::counters::{Counter, Totals};
+use crate::mail::Mail;
+use crate::shard::Shard;
+use crate::shared::{ListenerKind, Shared};
+
+/// The address of the listener for TCP.
+pub const TCP: SocketAddr = address(4222);
+/// The address of the listener for HTTP and WebSocket.
+pub const HTTP: SocketAddr = address(8080);
+/// The address of the monitor's listener.
+pub const MONITOR: SocketAddr = address(8222);
+
+const fn address(port: u16) -> SocketAddr {
+    let ip = std::net::Ipv4Addr::new(127, 0, 0, 1);
+    SocketAddr::V4(std::net::SocketAddrV4::new(ip, port))
+}
+
+/// A simulated broker.
+pub struct SimulatedBroker {
+    shared: Arc<Shared>,
+    shards: Vec<Rc<RefCell<Hosted<Shard>>>>,
+    mailboxes: Mailboxes<Mail>,
+}
+
+impl SimulatedBroker {
+    /// Start a broker of `shards` shards. `config` says what its clients may do; its addresses are not
+    /// used.
+    ///
+    /// # Errors
+    /// A setting is unusable.
+    pub fn start(
+        simulation: &mut Simulation,
+        config: &Config,
+        shards: usize,
+        seed: u64,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let max_connections = match config.max_connections {
+            Auto::Auto => 1000,
+            Auto::Value(most) => most,
+        };
+        let size = Size {
+            shards,
+            max_connections,
+            connections_of_a_shard: max_connections,
+        };
+        let all = [
+            ("tcp", TCP, ListenerKind::Tcp),
+            ("http", HTTP, ListenerKind::Http),
+            ("monitor", MONITOR, ListenerKind::Monitor),
+        ];
+        let addresses = all.map(|(key, address, _)| (key, address));
+        let now = simulation.network().clock().now();
+        let mut shared = Shared::new(config, &addresses, &size, DriverKind::Epoll, seed);
+        shared.started = now;
+        let shared = Arc::new(shared);
+        let mailboxes = Mailboxes::simulated(shards);
+        let shards = (0..shards)
+            .map(|index| {
+                // The monitor is served by the first shard alone.
+                let served = if index == 0 { 3 } else { 2 };
+                let (kinds, listeners): (Vec<_>, Vec<_>) = all[..served]
+                    .iter()
+                    .map(|(_, address, kind)| (*kind, *address))
+                    .unzip();
+                let shard = Shard::new(Arc::clone(&shared), index, kinds, mailboxes.clone());
+                let budget = work::TURN.min(shared.limits.max_pending / 4);
+                let hosted = simulation.add(index, &mailboxes, &listeners, budget, shard);
+                {
+                    let mut hosted = hosted.borrow_mut();
+                    let (io, shard) = hosted.parts();
+                    shard.handle_sample_timer(io);
+                }
+                hosted
+            })
+            .collect();
+        Ok(Self {
+            shared,
+            shards,
+            mailboxes,
+        })
+    }
+
+    /// Begin lame duck mode.
+    pub fn drain(&self) {
+        self.post_all(|| Mail::Drain);
+    }
+
+    /// End at once.
+    pub fn stop(&self) {
+        self.post_all(|| Mail::Stop);
+    }
+
+    /// Whether every shard has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.shards.iter().all(|shard| shard.borrow().has_ended())
+    }
+
+    /// Totals of what has happened so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shared.totals()
+    }
+
+    /// Messages that wait in outputs, on their way to the network and in mailboxes, counted where they
+    /// are.
+    fn pending(&self) -> u64 {
+        let mut pending = 0;
+        for shard in &self.shards {
+            let shard = shard.borrow();
+            let io = shard.io();
+            let items = |id| io.conn(id).map_or(0, |conn| conn.output.items());
+            pending += io.connections.ids().map(items).sum::<u64>() + shard.queued_items();
+            shard.for_each_mail(|mail| {
+                if let Mail::Deliver { receivers, .. } = mail {
+                    pending += receivers.as_slice().len() as u64;
+                }
+            });
+        }
+        pending
+    }
+
+    /// Check what must hold between any two turns.
+    ///
+    /// # Errors
+    /// The rule that is broken, with its figures.
+    pub fn check(&self) -> Result<(), String> {
+        let totals = self.totals();
+        let (matched, delivered) = (
+            totals.value(Counter::Matched),
+            totals.value(Counter::Delivered),
+        );
+        let (dropped, pending) = (totals.dropped(), self.pending());
+        if matched != delivered + dropped + pending {
+            return Err(format!(
+                "conservation: {matched} matched, {delivered} delivered + {dropped} dropped + \
+                 {pending} pending"
+            ));
+        }
+        let mut placed = 0;
+        let mut open = 0;
+        for shard in &self.shards {
+            let shard = shard.borrow();
+            let io = shard.io();
+            let mut backlog = 0;
+            for conn in io.connections.ids().filter_map(|id| io.conn(id)) {
+                placed += usize::from(conn.session.has_place);
+                open += usize::from(conn.session.is_client);
+                if conn.is_blocked() {
+                    backlog += conn.output.len();
+                }
+            }
+            if backlog != io.connections.backlog() {
+                return Err(format!(
+                    "backlog: {} counted, {backlog} waiting",
+                    io.connections.backlog()
+                ));
+            }
+        }
+        let places = self.shared.places.load(Ordering::Relaxed);
+        let most = self.shared.limits.max_connections;
+        if places != placed || places > most {
+            return Err(format!(
+                "places: {places} counted, {placed} taken, {most} there are"
+            ));
+        }
+        let counted = self.shared.open.load(Ordering::Relaxed);
+        if counted != open {
+            return Err(format!("clients: {counted} counted, {open} open"));
+        }
+        Ok(())
+    }
+
+    /// Check that nothing is left after the last client has gone.
+    ///
+    /// # Errors
+    /// What is left.
+    pub fn check_empty(&self) -> Result<(), String> {
+        let (routes, pending) = (self.shared.routing.len(), self.pending());
+        let clients = self.totals().connections();
+        if (routes, pending, clients) != (0, 0, 0) {
+            return Err(format!(
+                "left: {routes} subscriptions, {pending} messages, {clients} clients"
+            ));
+        }
+        for (n, shard) in self.shards.iter().enumerate() {
+            let shard = shard.borrow();
+            let (connections, rest) = (shard.io().connections.len(), shard.handler().rest());
+            if connections > 0 || rest > 0 {
+                return Err(format!(
+                    "left on shard {n}: {connections} connections, {rest} pieces of work"
+                ));
+            }
+            let weight = self.shared.weights[n].value();
+            if weight > 0 {
+                return Err(format!("left on shard {n}: a mailbox weight of {weight}"));
+            }
+        }
+        self.shared.routing.check_invariants();
+        Ok(())
+    }
+
+    fn post_all(&self, mail: impl Fn() -> Mail) {
+        for shard in 0..self.mailboxes.shards() {
+            // A shard that has ended needs no telling.
+            drop(self.mailboxes.post(shard, mail()));
+        }
+    }
+}
