@@ -40,22 +40,23 @@ enum Until {
 impl HeldReplies {
     /// Add a subscription that has left to the barrier that is not sent yet.
     pub(crate) fn add_leaving(&mut self, place: Place) {
-        let open = |group: &&mut Group| group.until == Until::OpenBarrier;
-        match self.groups.back_mut().filter(open) {
-            Some(group) => group.places.push(place),
+        match self.open_barrier() {
+            Some(n) => self.groups[n].places.push(place),
             None => self.begin(Until::OpenBarrier, vec![place]),
         }
     }
 
     /// Close the open barrier, which waits for `shards` answers; return its ticket.
     pub(crate) fn close_barrier(&mut self, shards: u32) -> Option<u32> {
-        let last = self.groups.back_mut()?;
-        if last.until != Until::OpenBarrier {
-            return None;
-        }
-        last.until = Until::Barrier(shards);
-        let behind = self.groups.len() as u32 - 1;
-        Some(self.first_ticket.wrapping_add(behind))
+        let open = self.open_barrier()?;
+        self.groups[open].until = Until::Barrier(shards);
+        Some(self.first_ticket.wrapping_add(open as u32))
+    }
+
+    /// The group of the barrier that is not sent yet; there is one at most.
+    fn open_barrier(&self) -> Option<usize> {
+        let is_open = |group: &Group| group.until == Until::OpenBarrier;
+        self.groups.iter().rposition(is_open)
     }
 
     /// Note one shard's answer to the barrier with this ticket.
@@ -164,6 +165,8 @@ mod tests {
         assert_eq!((first, held.close_barrier(2)), (Some(0), None));
         held.wait_for(3);
         held.add_leaving((3, 0));
+        held.wait_for(4);
+        held.append(b"pong");
         let second = held.close_barrier(1);
         assert_eq!(second, Some(2));
         held.note_passed(2);
@@ -173,6 +176,6 @@ mod tests {
         let places: Vec<_> = std::iter::from_fn(|| held.next_done(|_| true))
             .map(|(places, _)| places)
             .collect();
-        assert_eq!(places, [vec![(1, 0), (2, 0)], vec![], vec![(3, 0)]]);
+        assert_eq!(places, [vec![(1, 0), (2, 0)], vec![], vec![(3, 0)], vec![]]);
     }
 }

@@ -214,6 +214,30 @@ impl SimulatedBroker {
         Ok(())
     }
 
+    /// Describe each connection in a line, for whoever looks into a finding.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (n, shard) in self.shards.iter().enumerate() {
+            let shard = shard.borrow();
+            let io = shard.io();
+            for (id, conn) in io.connections.ids().filter_map(|id| Some((id, io.conn(id)?))) {
+                let session = &conn.session;
+                let held = session.held.as_ref().map_or(0, |held| held.len());
+                let line = format!(
+                    "shard {n} connection {id:?} {}: {conn:?}, output {}, held {held}, stalled {}, \
+                     deferred {}\n",
+                    session.peer,
+                    conn.output.len(),
+                    session.is_stalled,
+                    session.deferred.is_some(),
+                );
+                text.push_str(&line);
+            }
+        }
+        text
+    }
+
     fn post_all(&self, mail: impl Fn() -> Mail) {
         for shard in 0..self.mailboxes.shards() {
             // A shard that has ended needs no telling.

@@ -1,5 +1,6 @@
 //! A shard's connections and their pending output.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 
 use crate::driver::epoll;
@@ -93,6 +94,17 @@ pub struct Conn<S> {
     pub(crate) was_blocked: bool,
     /// Whether the socket may take bytes, as far as is known.
     pub(crate) ready: bool,
+}
+
+impl<S> fmt::Debug for Conn<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (paused, blocked, ready) = (self.paused, self.blocked, self.ready);
+        write!(
+            f,
+            "{:?}, paused {paused}, blocked {blocked}, ready {ready}",
+            self.phase
+        )
+    }
 }
 
 impl<S> Conn<S> {

@@ -1,6 +1,7 @@
 //! A simulated NATS client: what it sends, what it must be given, and whether it was.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 
 use broker::sim::{HTTP, TCP};
 use protocol::nats::{FromServer, Limits, Parser, ServerOp};
@@ -74,6 +75,18 @@ pub(crate) struct Client {
     pub(crate) was_cut: bool,
     /// What the broker has said against it.
     pub(crate) error: Option<String>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wire = match self.wire {
+            Wire::Tcp => "TCP",
+            Wire::Handshake(_) => "handshake",
+            Wire::WebSocket(_) => "WebSocket",
+        };
+        let (left, pings) = (self.outgoing.len(), self.pings.len());
+        write!(f, "{wire}, {left} bytes to send, {pings} PINGs under way")
+    }
 }
 
 impl Client {

@@ -145,7 +145,16 @@ impl Life {
                 self.step(Duration::from_millis(20))?;
                 steps += 1;
                 if steps > 60_000 {
-                    return Err(format!("clients wait for ever in round {round}"));
+                    let clients: Vec<String> = self
+                        .clients
+                        .iter()
+                        .map(|(member, client)| format!("{member}: {client:?}"))
+                        .collect();
+                    return Err(format!(
+                        "clients wait for ever in round {round}\n{}\n{}",
+                        clients.join("\n"),
+                        self.broker.describe()
+                    ));
                 }
             }
         }
