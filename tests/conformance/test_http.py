@@ -257,6 +257,8 @@ def test_what_could_be_read_in_two_ways_is_refused(broker: Broker, shape: str) -
         (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
         (b"GET /byte HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", 431),
         (b"GET /byte HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100 + b"\r\n", 431),
+        (b"GET /byte HTTP/1.1\r\nHost: x\r\nConnection: x" + b",x" * 16 + b"\r\n\r\n", 431),
+        (b"GET /byte HTTP/1.1\r\nHost: x\r\n" + b"Connection: a, b\r\n" * 8 + b"Connection:\r\n\r\n", 431),
         (b"POST /v1/publish/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n", 413),
         (CHUNKED + b"10000\r\n" + b"x" * 0x10000 + b"\r\n" + b"fffff\r\n" + b"x" * 0xFFFFF, 413),
         (CHUNKED + b"5;" + b"x" * 300 + b"\r\nhello\r\n0\r\n\r\n", 400),

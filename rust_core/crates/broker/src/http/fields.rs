@@ -79,14 +79,11 @@ fn is_among(name: &[u8], names: &[&str]) -> bool {
 /// Appends the request's fields that receivers of its message get, as a NATS header block; nothing when
 /// there are none.
 pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
-    let names_others = fields.count("Connection") > 0;
-    let is_connections = |name: &[u8]| {
-        let name = std::str::from_utf8(name).unwrap_or_default();
-        names_others && fields.has_token("Connection", name)
-    };
+    // A request with too many of them has been refused.
+    let of_connection = fields.connection_options().unwrap_or_default();
     let mut forwarded = fields
         .iter()
-        .filter(|(name, _)| is_forwarded(name) && !is_connections(name))
+        .filter(|(name, _)| is_forwarded(name) && !of_connection.contains(name))
         .peekable();
     if forwarded.peek().is_some() && encode_block(out, None, forwarded).is_err() {
         // A parsed field has nothing that a block cannot hold.

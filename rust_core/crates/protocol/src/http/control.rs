@@ -1,7 +1,10 @@
 //! What the fields of a head say about its connection and about the body that follows.
 
 use super::body::{Framing, ResponseFraming};
-use super::{HttpError, RequestHead, ResponseHead, TCHARS, Version, byte_set, has_member, members};
+use super::{
+    HttpError, MAX_CONNECTION_OPTIONS, RequestHead, ResponseHead, TCHARS, Version, byte_set,
+    members,
+};
 
 /// What a server has to know of a request before it handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,7 @@ impl Control {
         let (mut host, mut length, mut coding) = (None, None, None);
         let (mut duplicate, mut close, mut upgrade) = (false, false, false);
         let mut expects_continue = Ok(false);
+        let mut options = 0;
         for &httparse::Header { name, value } in fields {
             let is = |other| name.eq_ignore_ascii_case(other);
             // No two of these names are of the same length.
@@ -36,7 +40,12 @@ impl Control {
                         expects_continue.and_then(|before| Ok(before | expects(value)?));
                 }
                 7 => upgrade |= is("upgrade"),
-                10 if is("connection") => close |= has_member(value, "close"),
+                10 if is("connection") => {
+                    let some = members(value).take(MAX_CONNECTION_OPTIONS + 1);
+                    options += some
+                        .inspect(|member| close |= member.eq_ignore_ascii_case(b"close"))
+                        .count();
+                }
                 14 if is("content-length") => duplicate |= length.replace(value).is_some(),
                 17 if is("transfer-encoding") => duplicate |= coding.replace(value).is_some(),
                 _ => {}
@@ -44,6 +53,9 @@ impl Control {
         }
         if duplicate {
             return Err(HttpError::DuplicateHeader);
+        }
+        if options > MAX_CONNECTION_OPTIONS {
+            return Err(HttpError::TooManyConnectionOptions);
         }
         check_host(host, version)?;
         Ok(Self {
