@@ -35,6 +35,7 @@ mod mail;
 mod monitor;
 mod nats;
 mod outbound;
+mod random;
 mod sample;
 pub mod server;
 mod session;

@@ -1,7 +1,6 @@
 //! The process's view of the broker: start, drain, stop, totals.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use reactor::{
     DriverKind, ListenError, Mailboxes, MailboxesBuilder, Reservation, ShardSpec, fdtable,
@@ -23,6 +22,7 @@ use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::{self, Event, Log};
 use crate::mail::Mail;
+use crate::random::SystemRandom;
 use crate::shard::Shard;
 use crate::shared::{Backlog, ListenerKind, Shared, Weight};
 
@@ -114,13 +114,14 @@ impl Broker {
             .iter()
             .map(|(key, reservation)| (*key, reservation.address()))
             .collect();
-        let seed = seed();
+        let mut random = SystemRandom::new();
+        let mut number = || random.next().map_err(StartError::Io);
         let shared = Arc::new(Shared {
             routing: SharedRouter::new(),
             limits: config.limits(max_connections),
             gateway: config.gateway_limits(),
-            inboxes: Inboxes::new(RandomState::new().build_hasher().finish(), shards),
-            info: Info::new(config, &addresses, seed),
+            inboxes: Inboxes::new(number()?, shards),
+            info: Info::new(config, &addresses, number()?),
             max_ws_message: (MAX_GATHERED + config.max_payload + config.max_control_line) as u32,
             open: AtomicUsize::new(0),
             places: AtomicUsize::new(0),
@@ -132,7 +133,6 @@ impl Broker {
             driver,
             started: Instant::now(),
             start: SystemTime::now(),
-            seed,
         });
         let mailboxes = MailboxesBuilder::build(shards).map_err(StartError::Io)?;
         let (tell_ended, ended) = sync_channel(shards);
@@ -292,7 +292,8 @@ impl Broker {
                 // A receiver that keeps up must not exceed its limit within one turn.
                 turn_budget: TURN_BUDGET.min(self.shared.limits.max_pending / 4),
             };
-            let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes);
+            let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes)
+                .map_err(StartError::Io)?;
             let (report, tell_ended) = (report.clone(), tell_ended.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("shard-{index}"))
@@ -350,13 +351,6 @@ fn reserve(
         Err(error) => Err(StartError::Listen(key, error)),
     };
     addresses.into_iter().map(reserved).collect()
-}
-
-/// A number that differs from broker to broker.
-fn seed() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanos = since.map_or(0, |since| since.as_nanos());
-    nanos as u64 ^ u64::from(std::process::id()) << 32
 }
 
 fn run_shard(

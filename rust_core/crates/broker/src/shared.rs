@@ -46,7 +46,6 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// The same by the calendar.
     pub(crate) start: SystemTime,
-    pub(crate) seed: u64,
 }
 
 impl Shared {

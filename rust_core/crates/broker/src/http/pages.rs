@@ -106,7 +106,10 @@ impl Shard {
     }
 
     fn show_console(&mut self, io: &mut Io, id: ConnId, call: &Call) -> bool {
-        let (html, policy) = monitor::console();
+        let (html, policy) = match monitor::console(&mut self.random) {
+            Ok(page) => page,
+            Err(error) => return self.fail_random(io, id, call, &error),
+        };
         let answer = Answer {
             status: 200,
             kind: "text/html; charset=utf-8",
