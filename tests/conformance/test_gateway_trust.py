@@ -122,3 +122,98 @@ async def test_a_service_cannot_answer_the_requests_of_another(broker: Broker) -
     assert [(answer.status, answer.body) for answer in answers] == [(200, b"1000 genuine")] * CALLERS
     await bank.close()
     await thief.close()
+
+
+async def test_callers_do_not_say_who_they_are(broker: Broker) -> None:
+    """Neither as a proxy would say it, nor in the fields that NATS gives a meaning to."""
+    client = await connect(broker)
+    subscription = await client.subscribe("gateway.identity")
+    await client.flush()
+    withheld = {
+        "Authorization": "Bearer x", "Proxy-Authorization": "Basic x", "Cookie": "a=b", "X-Api-Key": "x",
+        "X-Auth-Request-User": "root", "X-User-Id": "0", "Remote-User": "root", "X-Remote-Groups": "admin",
+        "X-Forwarded-User": "root", "x-forwarded-for": "127.0.0.1", "Forwarded": "for=127.0.0.1",
+        "X-Real-IP": "127.0.0.1", "X-Client-Cert": "x", "SSL-Client-Verify": "SUCCESS", "Client-Cert": ":x:",
+        "Nats-Msg-Id": "1", "Nats-Service-Error": "x",
+    }  # fmt: skip
+    passed = {"X-Trace": "1", "Traceparent": "00-0-0-00", "Idempotency-Key": "2"}
+    for action in ("publish", "request"):
+        answer, _ = await acall(
+            broker, "POST", f"/v1/{action}/gateway.identity?timeout=0.1", b"x", withheld | passed
+        )
+        assert answer.status in {202, 504}
+        assert (await subscription.next_msg(5)).headers == passed
+    await client.close()
+
+
+GUARD = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; sandbox",
+}
+
+
+async def test_replies_do_not_act_on_the_origin(broker: Broker) -> None:
+    """A service's answer is data: it sets nothing for the address that it comes from."""
+    client = await connect(broker)
+    withheld = {
+        "Set-Cookie": "session=x", "Clear-Site-Data": '"*"', "Strict-Transport-Security": "max-age=1",
+        "Alt-Svc": "h3=':1'", "WWW-Authenticate": "Basic", "Location": "https://evil.example", "Refresh": "0",
+        "Content-Security-Policy": "sandbox allow-scripts", "X-Content-Type-Options": "x",
+        "Permissions-Policy": "x", "Report-To": "{}", "NEL": "{}", "SourceMap": "/x",
+        "X-Frame-Options": "DENY",
+        "Service-Worker-Allowed": "/", "Cross-Origin-Resource-Policy": "cross-origin", "Server-Timing": "x",
+        "Timing-Allow-Origin": "*", "Origin-Agent-Cluster": "?0", "Content-Encoding": "gzip",
+        "X-Accel-Redirect": "/etc/passwd", "Proxy-Authenticate": "Basic",
+    }  # fmt: skip
+    passed = {
+        "Content-Type": "text/html", "ETag": '"1"', "Cache-Control": "no-cache", "Link": '</2>; rel="next"',
+        "X-Total-Count": "7", "Request-Id": "8",
+    }  # fmt: skip
+
+    async def reply(message: Msg) -> None:
+        await client.publish(message.reply, b"<script>alert(1)</script>", headers=withheld | passed)
+
+    await client.subscribe("gateway.page", cb=reply)
+    await client.flush()
+    answer, body = await acall(broker, "POST", "/v1/request/gateway.page")
+    assert (answer.status, body) == (200, b"<script>alert(1)</script>")
+    fields = {name.lower(): value for name, value in answer.getheaders()}
+    del fields["date"], fields["content-length"]
+    assert fields == {name.lower(): value for name, value in passed.items()} | GUARD
+    assert len(answer.getheaders()) == len(fields) + 2, "no field twice"
+    await client.close()
+
+
+async def test_answers_are_not_pages(broker: Broker) -> None:
+    """A browser that is led to one runs nothing of it, and makes nothing else of it than its type says."""
+    client = await connect(broker)
+
+    async def reply(message: Msg) -> None:
+        await message.respond(b"x")
+
+    await client.subscribe("gateway.plain", cb=reply)
+    await client.flush()
+    calls = [
+        ("POST", "/v1/request/gateway.plain", 200),
+        ("POST", "/v1/request/gateway.nobody", 503),
+        ("POST", "/v1/publish/gateway.plain", 202),
+        ("POST", "/v1/publish/", 400),
+        ("OPTIONS", "/v1/publish/gateway.plain", 204),
+        ("HEAD", "/v1/subscribe/gateway.plain", 200),
+        ("GET", "/v1/request/gateway.plain", 405),
+        ("GET", "/v1/nothing", 404),
+        ("GET", "/openapi.json", 200),
+    ]
+    for method, path, status in calls:
+        answer, _ = await acall(broker, method, path)
+        assert answer.status == status, path
+        assert {name: answer.getheader(name) for name in GUARD} == GUARD, path
+    with Caller(broker.http) as caller:
+        caller.send(b"GET /v1/subscribe/a HTTP/1.1\r\nHost: a b\r\n\r\n")
+        refusal = caller.answer()
+    assert (refusal.status, refusal.fields["x-content-type-options"]) == (400, "nosniff")
+    answer, body = await acall(broker, "GET", "/byte")
+    assert body == b"a"
+    # The baseline of measurements, and a constant.
+    assert {name.lower() for name, _ in answer.getheaders()} == {"date", "content-type", "content-length"}
+    await client.close()

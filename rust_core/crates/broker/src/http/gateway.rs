@@ -56,7 +56,7 @@ impl Shard {
             Action::Byte if call.keep_alive && !call.head_only && call.origin.is_none() => {
                 self.append_byte(io, id)
             }
-            Action::Byte => self.respond(io, id, call, &Answer::text("a")),
+            Action::Byte => self.respond(io, id, call, &answer::BYTE),
             Action::OpenApi => self.respond(io, id, call, &answer::OPENAPI),
             Action::Monitor(page) => self.show(io, id, http, call, page),
             Action::Options(allow) => self.respond(io, id, call, &Answer::options(allow)),
@@ -329,6 +329,7 @@ impl Shard {
             status,
             kind: answer::PROBLEM,
             fields: &[("Allow", allow.unwrap_or_default())],
+            policy: answer::POLICY,
             body: body.as_bytes(),
         };
         self.respond(io, id, call, &problem)

@@ -8,6 +8,7 @@
 mod answer;
 mod cors;
 pub(crate) mod events;
+mod field_names;
 mod fields;
 mod gateway;
 pub(crate) mod inbox;

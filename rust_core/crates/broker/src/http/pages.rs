@@ -113,11 +113,8 @@ impl Shard {
         let answer = Answer {
             status: 200,
             kind: "text/html; charset=utf-8",
-            fields: &[
-                ("Content-Security-Policy", &policy),
-                ("X-Content-Type-Options", "nosniff"),
-                ("Cache-Control", "no-store"),
-            ],
+            fields: &[("Cache-Control", "no-store")],
+            policy: &policy,
             body: html.as_bytes(),
         };
         self.respond(io, id, call, &answer)
