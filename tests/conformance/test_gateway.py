@@ -204,13 +204,13 @@ async def test_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
 
     await client.subscribe("gateway.row", cb=reply)
     await client.flush()
-    head = "POST /v1/request/gateway.row HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+    head = "POST /v1/request/gateway.row HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
     payloads = [str(number) for number in range(200)]
     requests = "".join(head % (len(payload), payload) for payload in payloads).encode()
 
     def exchange() -> list[bytes]:
         with Caller(broker.http) as caller:
-            caller.send(requests + b"GET /byte HTTP/1.1\r\nHost: x\r\n\r\n")
+            caller.send(requests + b"GET /byte HTTP/1.1\r\nHost: localhost\r\n\r\n")
             return [caller.answer().body for _ in range(201)]
 
     bodies = await asyncio.to_thread(exchange)
@@ -230,7 +230,7 @@ async def test_a_caller_that_leaves_gets_no_reply(broker: Broker) -> None:
     connections = broker.varz()["connections"]
     before = broker.conservation()["dropped"]["closed"]
     with Caller(broker.http) as caller:
-        caller.send(b"POST /v1/request/gateway.left HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        caller.send(b"POST /v1/request/gateway.left HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         await arrived(requests)
     await asyncio.to_thread(wait_until, lambda: broker.varz()["connections"] == connections)
     await requests[0].respond(b"too late")
@@ -290,7 +290,7 @@ class Events:
 
     def __init__(self, broker: Broker, path: str, fields: str = "") -> None:
         self.caller = Caller(broker.http)
-        self.caller.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
+        self.caller.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode())
         while b"\r\n\r\nretry: 2000\n\n" not in self.caller.received:
             self.caller.fill()
         self.head, _, self.caller.received = self.caller.received.partition(b"\r\n\r\nretry: 2000\n\n")

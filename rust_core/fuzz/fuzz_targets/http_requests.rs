@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use protocol::http::{
     BodyDecoder, BodyEvent, Framing, HeadLimits, HttpError, RequestHead, Version, decode_percent,
-    encode_chunk, encode_last_chunk, parse_head, query_value,
+    encode_chunk, encode_last_chunk, parse_head, query_value, split_authority,
 };
 
 const LIMITS: HeadLimits = HeadLimits {
@@ -183,6 +183,10 @@ fn check_head(head: &RequestHead<'_>, bytes: &[u8]) {
                 || single.2 == Err(error)
                 || head.headers.connection_options().err() == Some(error)
         ),
+    }
+    if let Some((host, port)) = split_authority(head.authority()) {
+        assert!(head.authority().starts_with(host));
+        assert!(port.is_none() || host.len() < head.authority().len());
     }
     let mut decoded = Vec::new();
     if decode_percent(head.path(), &mut decoded).is_ok() {

@@ -119,7 +119,9 @@ impl Broker {
         let shared = Arc::new(Shared {
             routing: SharedRouter::new(),
             limits: config.limits(max_connections),
-            gateway: config.gateway_limits(),
+            gateway: config.gateway_limits().map_err(StartError::Config)?,
+            hosts: config.hosts().map_err(StartError::Config)?,
+            websocket_origins: config.websocket_origins().map_err(StartError::Config)?,
             inboxes: Inboxes::new(number()?, shards),
             info: Info::new(config, &addresses, number()?),
             max_ws_message: (MAX_GATHERED + config.max_payload + config.max_control_line) as u32,

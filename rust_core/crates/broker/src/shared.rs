@@ -9,10 +9,12 @@ use router::SharedRouter;
 
 use crate::config::{GatewayLimits, Limits};
 use crate::counters::{Gauge, Published, Totals};
+use crate::hosts::AllowedHosts;
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::Log;
 use crate::mail::Subscriber;
+use crate::origins::Origins;
 
 /// What a listener's connections speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,10 @@ pub(crate) struct Shared {
     pub(crate) routing: SharedRouter<Subscriber>,
     pub(crate) limits: Limits,
     pub(crate) gateway: GatewayLimits,
+    /// The names that HTTP callers may call the broker by.
+    pub(crate) hosts: AllowedHosts,
+    /// The origins whose pages may open WebSocket connections.
+    pub(crate) websocket_origins: Origins,
     pub(crate) inboxes: Inboxes,
     pub(crate) info: Info,
     pub(crate) log: Arc<Log>,

@@ -25,7 +25,7 @@ pub use response::{
     encode_head_until_close, encode_last_chunk, encode_response, encode_rest, parse_response_head,
     reason_phrase,
 };
-pub use target::{decode_percent, query_value};
+pub use target::{decode_percent, query_value, split_authority};
 
 /// The most header fields that any [`HeadLimits`] allows.
 pub const MAX_HEADERS: usize = 64;
