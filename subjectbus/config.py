@@ -14,6 +14,20 @@ Seconds = Annotated[float, Meta(ge=0)]
 _ADDRESS = {"metavar": "ADDR"}
 
 
+class WebSocketConfig(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """The table `[websocket]`."""
+
+    origins: Annotated[
+        tuple[str, ...] | UnsetType,
+        Meta(
+            description='Origin whose pages may connect over WebSocket, "*" for all; may be repeated.',
+            extra={"metavar": "ORIGIN"},
+        ),
+    ] = UNSET
+
+
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the broker is told; a key that is left out takes the broker's own default.
 
@@ -86,6 +100,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             extra={"metavar": "ORIGIN"},
         ),
     ] = UNSET
+    allowed_hosts: Annotated[
+        tuple[str, ...] | UnsetType,
+        Meta(
+            description="Name that HTTP callers may call this host by, besides its addresses and own names; "
+            '"*" for all; may be repeated.',
+            extra={"metavar": "NAME"},
+        ),
+    ] = UNSET
+    websocket: Annotated[
+        WebSocketConfig | UnsetType, Meta(description="Connections of NATS clients over WebSocket.")
+    ] = UNSET
     lame_duck_grace_s: Annotated[
         Seconds | UnsetType, Meta(description="Seconds between the notice of a drain and the first close.")
     ] = UNSET
@@ -117,7 +142,7 @@ def load_config(path: Path | None, flags: dict[str, Any]) -> BrokerConfig:
 
     Args:
         path: The file, or None.
-        flags: Keys as in the file with the text or truth value of each flag that was given.
+        flags: Keys and tables as in the file with the text or truth value of each flag that was given.
 
     Raises:
         ConfigError: The file cannot be read, or a key or value is not usable.

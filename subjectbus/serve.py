@@ -1,7 +1,7 @@
 """`subjectbus serve`: the broker as a process."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -19,23 +19,43 @@ _POLL_S = 0.1
 _STOP_TIMEOUT_S = 10.0
 
 
+#: Each option's name and the path of its key.
+_PATHS = {"_".join(path): path for path, _ in settings.keys(BrokerConfig)}
+
+
 def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """One option per configuration key, in the struct's order."""
     defaults = default_config()
-    for field in reversed(msgspec.structs.fields(BrokerConfig)):
-        meta = _meta(field.type)
-        flag = "--" + field.name.replace("_", "-")
-        default = defaults[field.name]
+    for path, annotation in reversed(list(settings.keys(BrokerConfig))):
+        meta = _meta(annotation)
+        name = "_".join(path)
+        flag = "--" + name.replace("_", "-")
+        default: Any = defaults
+        for key in path:
+            default = default[key]
         if isinstance(default, bool):
-            option = click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=meta.description)
+            option = click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=meta.description)
         else:
             metavar = (meta.extra or {}).get("metavar", "VALUE")
             is_list = isinstance(default, list)
             has_default = default not in ("", [])
             help_text = f"{meta.description}  [default: {default}]" if has_default else meta.description
-            option = click.option(flag, field.name, metavar=metavar, help=help_text, multiple=is_list)
+            option = click.option(flag, name, metavar=metavar, help=help_text, multiple=is_list)
         command = option(command)
     return command
+
+
+def _tables(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were given, as the tables of a file."""
+    document: dict[str, Any] = {}
+    for name, value in flags.items():
+        if value not in (None, ()):
+            *tables, key = _PATHS[name]
+            table = document
+            for one in tables:
+                table = table.setdefault(one, {})
+            table[key] = value
+    return document
 
 
 def _meta(annotation: object) -> msgspec.Meta:
@@ -51,8 +71,7 @@ def _meta(annotation: object) -> msgspec.Meta:
 @_config_options
 def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None) -> int:
     """Run the broker until SIGTERM or SIGINT, which drain it; a second one ends it at once."""
-    given = {key: value for key, value in flags.items() if value not in (None, ())}
-    config = load_config(config_path, given)
+    config = load_config(config_path, _tables(flags))
     limits.raise_descriptor_limit()
     server = Server(settings.merge(BrokerConfig(log_level=default_config()["log_level"]), config))
     with _signals_held():

@@ -4,7 +4,7 @@ import difflib
 import re
 import tomllib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -47,8 +47,29 @@ def convert(cls: type[T], values: Mapping[str, Any], where: str, *, strict: bool
 
 
 def merge(base: T, override: T) -> T:
-    """`base` with every key that `override` sets."""
-    return msgspec.structs.replace(base, **_set_fields(override))
+    """`base` with every key that `override` sets, those of its tables included."""
+    changes = _set_fields(override)
+    for name, value in changes.items():
+        before = getattr(base, name)
+        if isinstance(value, msgspec.Struct) and type(before) is type(value):
+            changes[name] = merge(before, value)
+    return msgspec.structs.replace(base, **changes)
+
+
+def keys(cls: type[msgspec.Struct], table: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key of a struct in order, those of its tables by their path, and the annotation of each.
+
+    Args:
+        cls: The struct.
+        table: The path of the table that it is.
+    """
+    for field in msgspec.structs.fields(cls):
+        path = (*table, field.encode_name)
+        nested = next((leaf for leaf in _leaf_types(field.type) if _is_struct(leaf)), None)
+        if nested is None:
+            yield path, field.type
+        else:
+            yield from keys(nested, path)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

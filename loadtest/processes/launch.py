@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -198,13 +198,21 @@ def _serve_flags(config: BrokerConfig, listening: str) -> list[str]:
     defaults = BrokerConfig(
         tcp=any_port, http=any_port, monitor="127.0.0.1:0", lame_duck_grace_s=0.0, lame_duck_duration_s=0.0
     )
+    return _flags(msgspec.to_builtins(settings.merge(defaults, config)))
+
+
+def _flags(table: Mapping[str, Any], prefix: str = "--") -> list[str]:
+    """The flags of a table's keys, and of the tables in it."""
     flags: list[str] = []
-    for key, value in msgspec.to_builtins(settings.merge(defaults, config)).items():
-        flag = key.replace("_", "-")
-        if key == "echo":
-            flags.append(f"--{flag}" if value else f"--no-{flag}")
+    for key, value in table.items():
+        flag = prefix + key.replace("_", "-")
+        if isinstance(value, Mapping):
+            flags += _flags(value, f"{flag}-")
+        elif key == "echo":
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
         else:
-            flags += [f"--{flag}", "" if value is False else str(value)]
+            for one in value if isinstance(value, list | tuple) else [value]:
+                flags += [flag, "" if one is False else str(one)]
     return flags
 
 

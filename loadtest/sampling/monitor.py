@@ -176,7 +176,7 @@ class HttpCounters:
         response.begin()
         body = response.read(_LONGEST_BYTES + 1)
         if response.status != _OK:
-            raise ValueError(f"status {response.status}")
+            raise ValueError(f"status {response.status} {response.reason}".rstrip())
         if len(body) > _LONGEST_BYTES:
             raise ValueError(f"an answer of more than {_LONGEST_BYTES} bytes")
         if response.will_close:

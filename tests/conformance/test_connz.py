@@ -68,7 +68,7 @@ def test_transports_are_told_apart(broker: Broker) -> None:
         clients(broker, "socket", transport="ws"),
         Caller(broker.http) as caller,
     ):
-        caller.send(b"GET /byte HTTP/1.1\r\nHost: x\r\n\r\n")
+        caller.send(b"GET /byte HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert caller.answer().body == b"a"
         for wanted, names in {
             "nats": ["plain"],

@@ -118,7 +118,15 @@ def test_duplicate_sid_is_ignored(connect: Connect) -> None:
     wire.expect(message(b"b", b"1") + b"PONG\r\n")
 
 
-@pytest.mark.parametrize("unsub", [b"UNSUB 1", b"UNSUB 1 0", b"unsub\t1"])
+UNSUBSCRIBING = [
+    b"UNSUB 1", b"UNSUB 1 0", b"unsub\t1",
+    # Everything that is not a number of one to nine digits.
+    b"UNSUB 1 -1", b"UNSUB 1 +5", b"UNSUB 1 x", b"UNSUB 1 5x", b"UNSUB 1 1000000000",
+    b"UNSUB 1 0000000005", b"UNSUB 1 99999999999999999999",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unsub", UNSUBSCRIBING)
 def test_unsubscribe_at_once(connect: Connect, unsub: bytes) -> None:
     wire = connect()
     wire.send(b"SUB a 1\r\n" + publish(b"a") + unsub + b"\r\n" + publish(b"a") + b"PING\r\n")
@@ -132,6 +140,12 @@ def test_unsubscribe_after_a_maximum(connect: Connect) -> None:
     wire.expect(message(b"a", b"1") * 3 + b"PONG\r\n")
     wire.send(b"SUB a 1\r\n" + publish(b"a") + b"PING\r\n")
     wire.expect(message(b"a", b"1") + b"PONG\r\n")
+
+
+def test_the_largest_maximum(connect: Connect) -> None:
+    wire = connect()
+    wire.send(b"SUB a 1\r\nUNSUB 1 999999999\r\n" + publish(b"a") * 3 + b"PING\r\n")
+    wire.expect(message(b"a", b"1") * 3 + b"PONG\r\n")
 
 
 def test_unsubscribe_when_the_maximum_has_passed(connect: Connect) -> None:

@@ -106,7 +106,7 @@ async def test_headers_go_both_ways(broker: Broker) -> None:
     assert (answer.status, body, answer.getheader("Content-Type")) == (200, b"a,b", "text/csv")
     assert answer.getheader("X-Answer") == "42"
     assert answer.getheader("Content-Length") == "3"
-    assert seen[0].headers == {"X-Trace": "abc", "Nats-Msg-Id": "7"}
+    assert seen[0].headers == {"X-Trace": "abc"}
     answer, body = await acall(broker, "POST", "/v1/request/gateway.headers", b"x")
     assert seen[1].headers is None
     await client.close()
@@ -204,13 +204,13 @@ async def test_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
 
     await client.subscribe("gateway.row", cb=reply)
     await client.flush()
-    head = "POST /v1/request/gateway.row HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s"
+    head = "POST /v1/request/gateway.row HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
     payloads = [str(number) for number in range(200)]
     requests = "".join(head % (len(payload), payload) for payload in payloads).encode()
 
     def exchange() -> list[bytes]:
         with Caller(broker.http) as caller:
-            caller.send(requests + b"GET /byte HTTP/1.1\r\nHost: x\r\n\r\n")
+            caller.send(requests + b"GET /byte HTTP/1.1\r\nHost: localhost\r\n\r\n")
             return [caller.answer().body for _ in range(201)]
 
     bodies = await asyncio.to_thread(exchange)
@@ -230,47 +230,13 @@ async def test_a_caller_that_leaves_gets_no_reply(broker: Broker) -> None:
     connections = broker.varz()["connections"]
     before = broker.conservation()["dropped"]["closed"]
     with Caller(broker.http) as caller:
-        caller.send(b"POST /v1/request/gateway.left HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+        caller.send(b"POST /v1/request/gateway.left HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         await arrived(requests)
     await asyncio.to_thread(wait_until, lambda: broker.varz()["connections"] == connections)
     await requests[0].respond(b"too late")
     await client.flush()
     await client.close()
     wait_until(lambda: broker.conservation()["dropped"]["closed"] == before + 1)
-
-
-async def test_forged_reply_subjects_do_no_harm(broker: Broker) -> None:
-    """Reply subjects are seen by whoever answers; variations of them reach nobody."""
-    client = await connect(broker)
-    requests: list[Msg] = []
-
-    async def keep(message: Msg) -> None:
-        requests.append(message)
-
-    await client.subscribe("gateway.forged", cb=keep)
-    await client.flush()
-    pending = asyncio.create_task(acall(broker, "POST", "/v1/request/gateway.forged", b"x"))
-    await arrived(requests)
-    genuine = requests[0].reply
-    prefix, address = genuine.rsplit(".", 1)
-    shard, slot, generation, number = address.split("-")
-    forged = [
-        f"{shard}-{slot}-{generation}-{int(number, 16) + 1:x}",
-        f"{shard}-{slot}-{int(generation, 16) + 1:x}-{number}",
-        f"{shard}-{int(slot, 16) + 12345:x}-{generation}-{number}",
-        f"ffff-{slot}-{generation}-{number}",
-        f"{shard}-ffffffff-ffffffff-7fffffff",
-        "x-y-z-1",
-        address + "-0",
-    ]
-    for one in forged:
-        await client.publish(f"{prefix}.{one}", b"forged")
-    await client.flush()
-    # The publisher's own connection, which waits for nothing.
-    await client.publish(genuine, b"genuine")
-    answer, body = await pending
-    assert (answer.status, body) == (200, b"genuine")
-    await client.close()
 
 
 async def test_publish(broker: Broker) -> None:
@@ -324,7 +290,7 @@ class Events:
 
     def __init__(self, broker: Broker, path: str, fields: str = "") -> None:
         self.caller = Caller(broker.http)
-        self.caller.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
+        self.caller.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n".encode())
         while b"\r\n\r\nretry: 2000\n\n" not in self.caller.received:
             self.caller.fill()
         self.head, _, self.caller.received = self.caller.received.partition(b"\r\n\r\nretry: 2000\n\n")

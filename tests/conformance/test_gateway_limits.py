@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.servers import Broker
 
-POST = b"POST /v1/%b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
+POST = b"POST /v1/%b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b"
 
 
 def post(path: str, body: bytes) -> bytes:
@@ -156,9 +156,8 @@ async def test_an_expectation_behind_a_request_that_waits(broker: Broker) -> Non
     requests = await client.subscribe("gateway.first")
     await client.flush()
     with Caller(broker.http) as caller:
-        expecting = (
-            b"POST /v1/publish/a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
-        )
+        head = b"POST /v1/publish/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+        expecting = head + b"Expect: 100-continue\r\n\r\n"
         caller.send(post("request/gateway.first", b"") + expecting)
         await (await requests.next_msg(10)).respond(b"reply")
         await client.flush()
@@ -183,7 +182,7 @@ async def test_an_expectation_behind_a_request_that_waits(broker: Broker) -> Non
 )
 def test_bodies_where_none_is_wanted(broker: Broker, method: str, path: str, status: int) -> None:
     """They are read, and not taken for the next request."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\n".encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
     hidden = BYTE.replace(b"/byte", b"/hidden")
     sized = head + b"Content-Length: %d\r\n\r\n%b" % (len(hidden), hidden)
     chunked = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(hidden), hidden)
@@ -199,7 +198,7 @@ def test_answers_beyond_the_budget_of_a_turn(start_broker: Callable[..., Broker]
     broker = start_broker(driver=driver, shards=1)
     count = 3000
     with Caller(broker.http) as caller:
-        caller.send(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * count + BYTE)
+        caller.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * count + BYTE)
         bodies = {caller.answer().body for _ in range(count)}
         assert len(bodies) == 1
         assert count * len(bodies.pop()) > 4 << 20

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.servers import Address, Broker
 
-BYTE = b"GET /byte HTTP/1.1\r\nHost: x\r\n\r\n"
+BYTE = b"GET /byte HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Answer(NamedTuple):
@@ -100,7 +100,7 @@ def test_requests_in_pieces_and_in_a_row(broker: Broker) -> None:
         caller.send(BYTE * 1000)
         for _ in range(1000):
             assert caller.answer().body == b"a"
-        caller.send(BYTE + b"HEAD /byte HTTP/1.1\r\nHost: x\r\n\r\n" + BYTE)
+        caller.send(BYTE + b"HEAD /byte HTTP/1.1\r\nHost: localhost\r\n\r\n" + BYTE)
         assert caller.answer().body == b"a"
         head = caller.answer(head_only=True)
         assert (head.status, head.fields["content-length"]) == (200, "1")
@@ -128,10 +128,10 @@ def test_head_is_get_without_its_body(broker: Broker) -> None:
 @pytest.mark.parametrize(
     ("request_bytes", "is_kept"),
     [
-        (b"GET /byte HTTP/1.1\r\nHost: x\r\n\r\n", True),
-        (b"GET /byte HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", False),
+        (b"GET /byte HTTP/1.1\r\nHost: localhost\r\n\r\n", True),
+        (b"GET /byte HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", False),
         (b"GET /byte HTTP/1.0\r\n\r\n", False),
-        (b"GET /v1/none HTTP/1.1\r\nHost: x\r\n\r\n", True),
+        (b"GET /v1/none HTTP/1.1\r\nHost: localhost\r\n\r\n", True),
         (b"GET /byte HTTP/1.1\r\n\r\n", False),
     ],
 )
@@ -167,11 +167,11 @@ def test_methods_and_paths(broker: Broker) -> None:
     connection.close()
 
 
-CHUNKED = b"POST /v1/publish/t.chunks HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST /v1/publish/t.chunks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_bodies_of_any_framing_in_pieces(broker: Broker) -> None:
-    sized = b"POST /v1/publish/t.sized HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+    sized = b"POST /v1/publish/t.sized HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello"
     chunked = CHUNKED + b'5;ext="v"\r\nhello\r\n1\r\n!\r\n0\r\nTrailer: ignored\r\n\r\n'
     with Caller(broker.http) as caller:
         for request in (sized, chunked):
@@ -184,7 +184,8 @@ def test_bodies_of_any_framing_in_pieces(broker: Broker) -> None:
 
 
 def test_a_client_may_ask_before_it_sends_a_body(broker: Broker) -> None:
-    head = b"POST /v1/publish/%b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n"
+    head = b"POST /v1/publish/%b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+    head += b"Expect: 100-continue\r\n\r\n"
     with Caller(broker.http) as caller:
         caller.send(head % (b"a", 5))
         assert caller.answer().status == 100
@@ -201,7 +202,7 @@ def test_a_client_may_ask_before_it_sends_a_body(broker: Broker) -> None:
         assert caller.answer().status == 417
 
 
-POST = b"POST /v1/publish/smuggled HTTP/1.1\r\nHost: x\r\n"
+POST = b"POST /v1/publish/smuggled HTTP/1.1\r\nHost: localhost\r\n"
 SMUGGLING = {
     "both lengths": POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "two lengths": POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!",
@@ -224,13 +225,13 @@ SMUGGLING = {
     "a chunk longer than it says": CHUNKED + b"4\r\nhello\r\n0\r\n\r\n",
     "a chunk with a bare LF": CHUNKED + b"5\nhello\r\n0\r\n\r\n",
     "a folded field": POST + b"X-A: b\r\n folded\r\nContent-Length: 0\r\n\r\n",
-    "a bare LF": b"POST /v1/publish/smuggled HTTP/1.1\nHost: x\nContent-Length: 0\n\n",
+    "a bare LF": b"POST /v1/publish/smuggled HTTP/1.1\nHost: localhost\nContent-Length: 0\n\n",
     "a blank before the colon": POST + b"Content-Length : 0\r\n\r\n",
     "no host": b"POST /v1/publish/smuggled HTTP/1.1\r\nContent-Length: 0\r\n\r\n",
     "two hosts": POST + b"Host: y\r\nContent-Length: 0\r\n\r\n",
-    "an invalid host": POST.replace(b"Host: x", b"Host: x/y") + b"Content-Length: 0\r\n\r\n",
+    "an invalid host": POST.replace(b"Host: localhost", b"Host: localhost/y") + b"Content-Length: 0\r\n\r\n",
     "a NUL in a field": POST + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n",
-    "no version": b"POST /v1/publish/smuggled\r\nHost: x\r\n\r\n",
+    "no version": b"POST /v1/publish/smuggled\r\nHost: localhost\r\n\r\n",
     "garbage": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 }
 
@@ -238,7 +239,7 @@ SMUGGLING = {
 @pytest.mark.parametrize("shape", SMUGGLING)
 def test_what_could_be_read_in_two_ways_is_refused(broker: Broker, shape: str) -> None:
     """The connection ends, and what stands behind the request is not read as another one."""
-    hidden = b"POST /v1/publish/hidden HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    hidden = b"POST /v1/publish/hidden HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     before = broker.varz()["in_msgs"]
     with Caller(broker.http) as other, Caller(broker.http) as caller:
         caller.send(SMUGGLING[shape] + hidden)
@@ -254,14 +255,21 @@ def test_what_could_be_read_in_two_ways_is_refused(broker: Broker, shape: str) -
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
-        (b"GET /byte HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", 431),
-        (b"GET /byte HTTP/1.1\r\nHost: x\r\n" + b"X: y\r\n" * 100 + b"\r\n", 431),
-        (b"POST /v1/publish/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 414),
+        (b"GET /byte HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20_000 + b"\r\n\r\n", 431),
+        (b"GET /byte HTTP/1.1\r\nHost: localhost\r\n" + b"X: y\r\n" * 100 + b"\r\n", 431),
+        (b"GET /byte HTTP/1.1\r\nHost: localhost\r\nConnection: x" + b",x" * 16 + b"\r\n\r\n", 431),
+        (
+            b"GET /byte HTTP/1.1\r\nHost: localhost\r\n"
+            + b"Connection: a, b\r\n" * 8
+            + b"Connection:\r\n\r\n",
+            431,
+        ),
+        (b"POST /v1/publish/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1048577\r\n\r\n", 413),
         (CHUNKED + b"10000\r\n" + b"x" * 0x10000 + b"\r\n" + b"fffff\r\n" + b"x" * 0xFFFFF, 413),
         (CHUNKED + b"5;" + b"x" * 300 + b"\r\nhello\r\n0\r\n\r\n", 400),
         (CHUNKED + b"0\r\n" + b"X: y\r\n" * 5000 + b"\r\n", 400),
-        (b"GET /byte HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"GET /byte HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
     ],
 )
 def test_oversized_and_foreign(broker: Broker, request_bytes: bytes, status: int) -> None:
@@ -302,7 +310,7 @@ def trickle(caller: Caller, piece: bytes) -> None:
     ("start", "piece"),
     [
         (b"GET /byte HTTP/1.1\r\n", b"X: y\r\n"),
-        (b"POST /v1/publish/a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n", b"x"),
+        (b"POST /v1/publish/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n", b"x"),
         (CHUNKED, b"1\r\nx\r\n"),
     ],
 )
@@ -336,7 +344,7 @@ def test_a_caller_that_does_not_read_is_cut(start_broker: Callable[..., Broker])
     broker = start_broker(max_pending=2_000_000, max_payload=100_000, write_deadline_s=1)
     with Caller(broker.http) as caller, Caller(broker.http) as other:
         caller.socket.settimeout(20)
-        requests = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 1_000_000
+        requests = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000_000
         with pytest.raises((ConnectionError, TimeoutError)):
             caller.send(requests)
         other.send(BYTE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.wire import open_wire
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.servers import Broker, Server
 
 #: field: type; all of these are always present.
@@ -65,6 +68,34 @@ def test_connections_are_told_apart(broker: Broker, transport: str) -> None:
             infos.append(wire.handshake())
     assert len({info["client_id"] for info in infos}) == 8
     assert len({info["server_id"] for info in infos}) == 1
+
+
+def split_mix(seed: int, count: int) -> list[int]:
+    """The highest bits of so many numbers of the generator that chooses members of queue groups."""
+    bits, state = [], seed
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        mixed = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
+        bits.append((mixed ^ mixed >> 31) >> 63)
+    return bits
+
+
+def test_the_server_id_does_not_foretell_choices(start_broker: Callable[..., Broker]) -> None:
+    """It is a random number with the usual look, and seeds nothing."""
+    broker = start_broker(shards=1)
+    with open_wire(broker, "tcp") as wire:
+        server_id = wire.handshake()["server_id"]
+        assert re.fullmatch("SB[0-9A-F]{16}", server_id)
+        wire.send(b"SUB a workers 0\r\nSUB a workers 1\r\n" + b"PUB a 0\r\n\r\n" * 64)
+        chosen = []
+        for _ in range(64):
+            chosen.append(int(wire.read_line().split()[2]))
+            wire.read_line()
+    foretold = split_mix(int(server_id.removeprefix("SB"), 16), 1000)
+    for member in (0, 1):
+        picks = [pick ^ member for pick in chosen]
+        assert not any(foretold[start : start + 64] == picks for start in range(len(foretold)))
 
 
 def test_first_message_of_a_web_socket_is_the_whole_info(server: Server) -> None:

@@ -158,7 +158,7 @@ def test_slow_handshake(start_broker: Callable[..., Broker]) -> None:
         socket.create_connection(server.http, 10) as silent,
         socket.create_connection(server.http, 10) as trickling,
     ):
-        trickling.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        trickling.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
         trickle_until_closed(trickling)
         assert 0.2 < time.monotonic() - started < 5
         while silent.recv(1000):

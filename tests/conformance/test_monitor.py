@@ -234,7 +234,7 @@ def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> No
     """Also those that the shards are asked for; nothing behind one overtakes it."""
     paths = ["/connz?limit=3", "/healthz", "/subsz", "/subjects", "/connz?sort=x", "/connz"] * 20
     with Caller(broker.monitor) as caller:
-        caller.send(b"".join(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for path in paths))
+        caller.send(b"".join(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for path in paths))
         for path in paths:
             answer = caller.answer()
             if path == "/connz?sort=x":
@@ -251,11 +251,13 @@ def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> No
                     assert found["one_in"] == 64
                 case _:
                     assert found["limit"] == (3 if "limit" in path else 1024)
-        caller.send(b"HEAD /connz HTTP/1.1\r\nHost: x\r\n\r\nGET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
+        caller.send(
+            b"HEAD /connz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /connz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
         head = caller.answer(head_only=True)
         assert int(head.fields["content-length"]) > 0
         assert json.loads(caller.answer().body)["connections"] == []
-        caller.send(b"GET /connz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        caller.send(b"GET /connz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert caller.answer().status == 200
         caller.expect_end()
 
@@ -263,7 +265,7 @@ def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> No
 def test_who_does_not_wait_for_an_answer_disturbs_nobody(broker: Broker) -> None:
     for _ in range(3 * MAX_CONNECTIONS):
         with Caller(broker.monitor) as caller:
-            caller.send(b"GET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
+            caller.send(b"GET /connz HTTP/1.1\r\nHost: localhost\r\n\r\n")
     wait_until(lambda: is_served(broker, "/connz"))
 
 
@@ -279,7 +281,7 @@ def opened(broker: Broker) -> tuple[Caller, Answer]:
     """A connection to the monitor and its first answer."""
     caller = Caller(broker.monitor)
     try:
-        caller.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        caller.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         return caller, caller.answer()
     except BaseException:
         caller.socket.close()
@@ -308,7 +310,7 @@ def test_the_monitor_serves_so_many_connections_at_once(broker: Broker) -> None:
         refused.expect_end()
         # Those who are served are served further.
         first, _ = callers[0]
-        first.send(b"GET /connz HTTP/1.1\r\nHost: x\r\n\r\n")
+        first.send(b"GET /connz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert first.answer().status == 200
     wait_until(lambda: is_served(broker, "/healthz"))
 
@@ -326,7 +328,7 @@ def test_pages_longer_than_a_clients_share_are_served(start_broker: Callable[...
     broker = start_broker(shards=1, max_payload=1024, max_pending=1024)
     with Caller(broker.monitor) as caller:
         for path in ("/metrics", "/varz", "/", "/connz"):
-            caller.send(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            caller.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             assert caller.answer().status == 200
     assert len(fetch(broker, "/metrics")[2]) > 1024
     assert broker.varz()["slow_consumers"] == 0

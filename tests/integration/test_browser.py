@@ -1,4 +1,4 @@
-"""A page in a real browser, Chromium, that uses the gateway from another origin."""
+"""A page in a real browser, Chromium, that uses gateway and WebSocket from another origin."""
 
 from __future__ import annotations
 
@@ -103,9 +103,11 @@ async def visit_with_service(browser: str, page: PageServer, broker: Broker, pro
 def test_a_page_of_an_allowed_origin(
     browser: str, page: PageServer, start_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
-    broker = start_broker(cors_origins=[page.origin])
+    broker = start_broker(cors_origins=[page.origin], websocket_origins=[page.origin])
     result = asyncio.run(visit_with_service(browser, page, broker, tmp_path / "profile"))
     assert result == {
+        "greeting": "INFO",
+        "image": "failed",
         "streamed": True,
         "published": [202, 202, 202],
         "events": [
@@ -117,16 +119,21 @@ def test_a_page_of_an_allowed_origin(
         "nobody": 503,
         "blind": "opaque",
     }
+    # The service and the stream; the image did not subscribe, since browsers send none of its page's origin.
+    assert broker.varz()["total_subscribed"] == 2
     broker.wait_idle()
 
 
 def test_a_page_of_another_origin(
     browser: str, page: PageServer, start_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
-    """It reads nothing, and nothing that it sends is published."""
-    broker = start_broker(cors_origins=["https://elsewhere.example"])
+    """It reads nothing, connects to nothing, and nothing that it sends is published."""
+    elsewhere = ["https://elsewhere.example"]
+    broker = start_broker(cors_origins=elsewhere, websocket_origins=elsewhere)
     result = asyncio.run(visit_with_service(browser, page, broker, tmp_path / "profile"))
     assert result == {
+        "greeting": "refused",
+        "image": "failed",
         "streamed": False,
         "published": ["TypeError"] * 3,
         "events": [],
@@ -136,6 +143,6 @@ def test_a_page_of_another_origin(
         "blind": "opaque",
     }
     varz = broker.varz()
-    assert varz["in_msgs"] == 0
+    assert (varz["in_msgs"], varz["total_websockets"], varz["total_subscribed"]) == (0, 0, 1)
     assert varz["http_errors"] >= 7
     broker.wait_idle()

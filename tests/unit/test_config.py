@@ -48,6 +48,10 @@ def test_file_and_flags_are_typed_and_flags_win(tmp_path):
         ("tcp = 4222", ": tcp: expected bool | str, got int"),
         ("tcp = ", ": Invalid value (at end of document)"),
         ("\x80", ": "),
+        ('cors_origins = "*"', ": cors_origins: expected array, got str"),
+        ("[websocket]\norigin = []", ': unknown key "websocket.origin" (did you mean "origins"?)'),
+        ("[websocket]\norigins = [1]", ": websocket.origins[0]: expected str, got int"),
+        ("websocket = 1", ": websocket: expected object, got int"),
     ],
 )
 def test_an_error_is_one_line_that_names_file_and_key(tmp_path, text, error):
@@ -70,9 +74,44 @@ def test_a_flag_of_the_wrong_type_is_named():
 
 def test_every_key_has_a_described_flag():
     options = {option.name: option for option in serve.params if isinstance(option, click.Option)}
-    for name in BrokerConfig.__struct_fields__:
+    paths = [path for path, _ in settings.keys(BrokerConfig)]
+    assert ("websocket", "origins") in paths
+    for path in paths:
+        name = "_".join(path)
         assert options[name].opts == ["--" + name.replace("_", "-")]
         assert options[name].help
+
+
+def test_a_flag_of_a_table_stands_beside_the_files(tmp_path, monkeypatch):
+    path = write(tmp_path, 'allowed_hosts = ["a.example"]\n[websocket]\norigins = ["https://a.example"]\n')
+    configs = []
+
+    def refuse(config):
+        configs.append(config)
+        raise ConfigError
+
+    monkeypatch.setattr("subjectbus.serve.Server", refuse)
+    for flags in ([], ["--websocket-origins", "https://b.example", "--websocket-origins", "*"]):
+        with pytest.raises(ConfigError):
+            serve.main(["--config", str(path), *flags], standalone_mode=False)
+    assert [config.websocket.origins for config in configs] == [
+        ("https://a.example",),
+        ("https://b.example", "*"),
+    ]
+    assert [config.allowed_hosts for config in configs] == [("a.example",)] * 2
+
+
+def test_tables_are_merged_key_by_key():
+    class Table(msgspec.Struct):
+        one: int | msgspec.UnsetType = msgspec.UNSET
+        two: int | msgspec.UnsetType = msgspec.UNSET
+
+    class Outer(msgspec.Struct):
+        table: Table | msgspec.UnsetType = msgspec.UNSET
+
+    merged = settings.merge(Outer(table=Table(one=1, two=2)), Outer(table=Table(two=3)))
+    assert merged == Outer(table=Table(one=1, two=3))
+    assert settings.merge(Outer(), Outer(table=Table(one=1))) == Outer(table=Table(one=1))
 
 
 def test_the_keys_and_types_are_those_of_the_broker():

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use protocol::http::{
     BodyDecoder, BodyEvent, Framing, HeadLimits, HttpError, RequestHead, Version, decode_percent,
-    encode_chunk, encode_last_chunk, parse_head, query_value,
+    encode_chunk, encode_last_chunk, parse_head, query_value, split_authority,
 };
 
 const LIMITS: HeadLimits = HeadLimits {
@@ -37,6 +37,8 @@ const TOKENS: &[&str] = &[
     "PUT /%zz?%74imeout=%4 HTTP/1.0\r\n",
     "GET /byte HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n",
     "Host: b\r\n",
+    "Connection: close, x, Content-Length\r\n",
+    "connection: ,,,,,,,,,,\r\n",
     "Content-Length: 0\r\n",
     "Content-Length: 3\r\n\r\nabc",
     "Content-Length: 12\r\n",
@@ -175,9 +177,16 @@ fn check_head(head: &RequestHead<'_>, bytes: &[u8]) {
             assert_eq!(control.keep_alive, head.keep_alive());
             assert!(head.version == Version::Http11 || control.framing != Framing::Chunked);
         }
-        Err(error) => {
-            assert!(single.0 == Err(error) || single.1 == Err(error) || single.2 == Err(error))
-        }
+        Err(error) => assert!(
+            single.0 == Err(error)
+                || single.1 == Err(error)
+                || single.2 == Err(error)
+                || head.headers.connection_options().err() == Some(error)
+        ),
+    }
+    if let Some((host, port)) = split_authority(head.authority()) {
+        assert!(head.authority().starts_with(host));
+        assert!(port.is_none() || host.len() < head.authority().len());
     }
     let mut decoded = Vec::new();
     if decode_percent(head.path(), &mut decoded).is_ok() {

@@ -9,7 +9,9 @@ use reactor::{DriverChoice, DriverKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::capacity;
+use crate::hosts::{self, AllowedHosts};
 pub use crate::log::{LogFormat, LogLevel};
+use crate::origins::Origins;
 
 /// A setting that is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +20,13 @@ pub struct ConfigError {
     pub key: &'static str,
     /// What is wrong with it.
     pub what: String,
+}
+
+impl ConfigError {
+    fn new(key: &'static str, what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self { key, what }
+    }
 }
 
 impl fmt::Display for ConfigError {
@@ -124,8 +133,14 @@ pub struct Config {
     pub request_timeout_s: f64,
     /// How often a stream of events shows that it is there.
     pub event_heartbeat_s: f64,
-    /// Origins whose pages may use the gateway, such as "https://example.org"; "*" for all.
+    /// Origins whose pages may use the gateway, such as "https://example.org", besides the address that
+    /// they call; "*" for all.
     pub cors_origins: Vec<String>,
+    /// Names by which HTTP callers may call this host, besides its addresses, its own names and
+    /// "localhost"; "*" for all.
+    pub allowed_hosts: Vec<String>,
+    /// Settings of WebSocket connections.
+    pub websocket: WebSocketConfig,
     /// Time between the announcement of lame duck mode and the first close.
     pub lame_duck_grace_s: f64,
     /// Time over which lame duck mode closes the clients.
@@ -134,6 +149,14 @@ pub struct Config {
     pub log_format: LogFormat,
     /// The least grave events that are logged.
     pub log_level: LogLevel,
+}
+
+/// Settings of WebSocket connections.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebSocketConfig {
+    /// Origins whose pages may connect, besides the address that they connect to; "*" for all.
+    pub origins: Vec<String>,
 }
 
 impl Default for Config {
@@ -160,6 +183,8 @@ impl Default for Config {
             request_timeout_s: 5.0,
             event_heartbeat_s: 15.0,
             cors_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            websocket: WebSocketConfig::default(),
             // Together they fit into the 30 s that service managers allow for stopping.
             lame_duck_grace_s: 2.0,
             lame_duck_duration_s: 20.0,
@@ -175,7 +200,7 @@ const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
 /// The gateway's settings as the shards use them.
 #[derive(Debug, Clone)]
 pub(crate) struct GatewayLimits {
-    pub(crate) cors_origins: Vec<String>,
+    pub(crate) origins: Origins,
     pub(crate) request_timeout: Duration,
     pub(crate) max_request_timeout: Duration,
     /// Bytes.
@@ -216,18 +241,15 @@ impl Config {
     /// Not such an object, an unknown key, a value of the wrong type or out of range.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         let mut reader = serde_json::Deserializer::from_str(json);
-        let config: Self =
-            serde_path_to_error::deserialize(&mut reader).map_err(|error| ConfigError {
-                key: "",
-                what: match error.path().to_string().as_str() {
-                    "." => error.inner().to_string(),
-                    key => format!("{key}: {}", error.inner()),
-                },
-            })?;
-        reader.end().map_err(|error| ConfigError {
-            key: "",
-            what: error.to_string(),
+        let config: Self = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+            let what = error.inner().to_string();
+            match error.path().to_string().as_str() {
+                "." => ConfigError::new("", what),
+                key => ConfigError::new("", format!("{key}: {what}")),
+            }
         })?;
+        let rest = reader.end();
+        rest.map_err(|error| ConfigError::new("", error.to_string()))?;
         config.check()?;
         Ok(config)
     }
@@ -240,11 +262,7 @@ impl Config {
 
     /// The backend by its name.
     pub(crate) fn driver(&self) -> Result<DriverChoice, ConfigError> {
-        let unknown = |what| ConfigError {
-            key: "driver",
-            what,
-        };
-        DriverChoice::from_str(&self.driver).map_err(unknown)
+        DriverChoice::from_str(&self.driver).map_err(|what| ConfigError::new("driver", what))
     }
 
     /// The backend that is used here, and why it is not the best one where "auto" has to do
@@ -296,14 +314,39 @@ impl Config {
     }
 
     /// The gateway's settings for the shards.
-    pub(crate) fn gateway_limits(&self) -> GatewayLimits {
+    ///
+    /// # Errors
+    /// `cors_origins` is at fault.
+    pub(crate) fn gateway_limits(&self) -> Result<GatewayLimits, ConfigError> {
         let request_timeout = Duration::from_secs_f64(self.request_timeout_s);
-        GatewayLimits {
-            cors_origins: self.cors_origins.clone(),
+        Ok(GatewayLimits {
+            origins: origins("cors_origins", &self.cors_origins)?,
             request_timeout,
             max_request_timeout: MAX_REQUEST_TIMEOUT.max(request_timeout),
             max_subject: self.max_control_line,
+        })
+    }
+
+    /// The origins whose pages may open WebSocket connections.
+    ///
+    /// # Errors
+    /// `websocket.origins` is at fault.
+    pub(crate) fn websocket_origins(&self) -> Result<Origins, ConfigError> {
+        origins("websocket.origins", &self.websocket.origins)
+    }
+
+    /// The names that HTTP callers may use: those listed, the host's own, and those that the listeners'
+    /// addresses are given by.
+    ///
+    /// # Errors
+    /// `allowed_hosts` is at fault.
+    pub(crate) fn hosts(&self) -> Result<AllowedHosts, ConfigError> {
+        let mut own = hosts::own_names();
+        for address in [&self.http, &self.monitor] {
+            own.extend(address.rsplit_once(':').map(|(host, _)| host.to_owned()));
         }
+        let hosts = AllowedHosts::new(&self.allowed_hosts, &own);
+        hosts.map_err(|what| ConfigError::new("allowed_hosts", what))
     }
 
     /// Check that the settings can be used, without looking at the machine.
@@ -352,10 +395,7 @@ impl Config {
             ),
         ];
         if let Some((key, _, what)) = sizes.into_iter().find(|(_, wrong, _)| *wrong) {
-            return Err(ConfigError {
-                key,
-                what: what.into(),
-            });
+            return Err(ConfigError::new(key, what));
         }
         let times = [
             ("ping_interval_s", self.ping_interval_s, 0.0),
@@ -370,35 +410,26 @@ impl Config {
         for (key, seconds, least) in times {
             if !(least..=86_400.0).contains(&seconds) {
                 let what = format!("must be from {least} to 86400 seconds");
-                return Err(ConfigError { key, what });
+                return Err(ConfigError::new(key, what));
             }
         }
         if self.server_name.chars().any(char::is_control) {
-            let what = "must not contain control characters".into();
-            return Err(ConfigError {
-                key: "server_name",
-                what,
-            });
+            let what = "must not contain control characters";
+            return Err(ConfigError::new("server_name", what));
         }
-        let is_origin = |text: &String| {
-            let host = text.split_once("://").map(|(_, host)| host);
-            text == "*"
-                || host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*', ' ']))
-        };
-        if let Some(wrong) = self.cors_origins.iter().find(|origin| !is_origin(origin)) {
-            let what =
-                format!("{wrong:?} is neither an origin like \"https://example.org\" nor \"*\"");
-            return Err(ConfigError {
-                key: "cors_origins",
-                what,
-            });
-        }
+        self.gateway_limits()?;
+        self.websocket_origins()?;
+        self.hosts()?;
         if self.addresses()?.iter().all(|(key, _)| *key == "monitor") {
-            let what = "either tcp or http must have an address".into();
-            return Err(ConfigError { key: "tcp", what });
+            let what = "either tcp or http must have an address";
+            return Err(ConfigError::new("tcp", what));
         }
         self.driver().map(|_| ())
     }
+}
+
+fn origins(key: &'static str, list: &[String]) -> Result<Origins, ConfigError> {
+    Origins::new(list).map_err(|what| ConfigError::new(key, what))
 }
 
 fn resolve(key: &'static str, address: &str) -> Result<SocketAddr, ConfigError> {
@@ -438,12 +469,15 @@ mod tests {
             (r#"{"server_name":"a\u0007b"}"#, "server_name"),
             (r#"{"request_timeout_s":0}"#, "request_timeout_s"),
             (r#"{"cors_origins":["*","https://a.b/c"]}"#, "cors_origins"),
-            (r#"{"cors_origins":["https://*.b"]}"#, "cors_origins"),
+            (r#"{"websocket":{"origins":["a.b"]}}"#, "websocket.origins"),
+            (r#"{"allowed_hosts":["a.b:80"]}"#, "allowed_hosts"),
         ] {
             assert_eq!(Config::from_json(json).unwrap_err().key, key, "{json}");
         }
         let unknown = Config::from_json(r#"{"shardz":1}"#).unwrap_err();
         assert!(unknown.to_string().contains("shardz"), "{unknown}");
+        let nested = Config::from_json(r#"{"websocket":{"origin":[]}}"#).unwrap_err();
+        assert!(nested.to_string().contains("websocket"), "{nested}");
         let negative = Config::from_json(r#"{"max_payload":-1}"#).unwrap_err();
         assert!(negative.to_string().contains("max_payload"), "{negative}");
         let mistyped = Config::from_json(r#"{"shards":"many"}"#).unwrap_err();

@@ -21,12 +21,9 @@ pub(crate) struct Info {
 }
 
 impl Info {
-    pub(crate) fn new(
-        config: &Config,
-        addresses: &[(&'static str, SocketAddr)],
-        seed: u64,
-    ) -> Self {
-        let server_id = format!("SB{seed:016X}");
+    /// `id` tells this process from others; every client is shown it.
+    pub(crate) fn new(config: &Config, addresses: &[(&'static str, SocketAddr)], id: u64) -> Self {
+        let server_id = format!("SB{id:016X}");
         let server_name = match config.server_name.as_str() {
             "" => format!("subjectbus-{}", &server_id[2..10]),
             name => name.to_owned(),

@@ -9,6 +9,7 @@
 //! | `drain` | lame duck mode |
 //! | `session`, `subscriptions` | the state of one connection |
 //! | `http`, `websocket` | from received bytes to the NATS stream |
+//! | `hosts`, `origins` | which names the broker is called by over HTTP, and which pages may call |
 //! | `info` | the greeting |
 //! | `nats` | operations of a client |
 //! | `delivery` | from a published message to its receivers |
@@ -17,6 +18,7 @@
 //! | `monitor` | what is served of all this: pages for tools, metrics, history, the console |
 //! | `clients` | what clients say of themselves |
 //! | `histogram` | distributions of what is measured |
+//! | `random` | numbers that cannot be foretold |
 //! | `sample` | what a shard measures of itself |
 //! | `log` | what is logged, and how |
 //! | [`counters`] | what has happened, and the conservation rule |
@@ -27,26 +29,31 @@ pub mod config;
 pub mod counters;
 mod delivery;
 mod drain;
+mod error;
 mod handler;
 mod histogram;
+mod hosts;
 mod http;
 mod info;
 mod log;
 mod mail;
 mod monitor;
 mod nats;
+mod origins;
 mod outbound;
+mod random;
 mod replies;
 mod sample;
 pub mod server;
 mod session;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod shard;
 mod shared;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod subscriptions;
 mod websocket;
 
 pub use config::{Config, ConfigError};
 pub use counters::Totals;
-pub use server::{Broker, StartError};
+pub use error::StartError;
+pub use server::Broker;

@@ -133,10 +133,7 @@ impl Shard {
         let must_wait = !io.has_passed(mark);
         let Some(conn) = io.writer(id) else { return };
         if must_wait {
-            conn.session
-                .held
-                .get_or_insert_default()
-                .wait_for(mark);
+            conn.session.held.get_or_insert_default().wait_for(mark);
             self.fences.push_back((mark, id));
         }
         outbound::append_reply(conn, encode::PONG);

@@ -1,6 +1,5 @@
 //! The process's view of the broker: start, drain, stop, totals.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,43 +7,22 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use reactor::{DriverKind, ListenError, Mailboxes, Reservation, ShardSpec, fdtable, work};
+use reactor::{DriverKind, Mailboxes, Reservation, ShardSpec, fdtable, work};
 
 use crate::capacity::{self, Size, Tables};
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::counters::Totals;
+use crate::error::StartError;
 use crate::log::{self, Event};
 use crate::mail::Mail;
+use crate::random::SystemRandom;
 use crate::shard::Shard;
 use crate::shared::{ListenerKind, Shared};
 
 /// How long the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
-
-/// The broker could not be started.
-#[derive(Debug)]
-pub enum StartError {
-    /// A setting is unusable.
-    Config(ConfigError),
-    /// A listener's address, by its key, is not to be had.
-    Listen(&'static str, ListenError),
-    /// The kernel refused threads or descriptors.
-    Io(io::Error),
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Listen(key, error) => write!(f, "{key}: {error}"),
-            Self::Io(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// A running broker. Dropping it ends it at once.
 pub struct Broker {
@@ -101,7 +79,9 @@ impl Broker {
             .iter()
             .map(|(key, reservation)| (*key, reservation.address()))
             .collect();
-        let shared = Arc::new(Shared::new(config, &addresses, &size, driver, seed()));
+        let mut random = SystemRandom::new();
+        let shared = Shared::new(config, &addresses, &size, driver, &mut random)?;
+        let shared = Arc::new(shared);
         let mailboxes = Mailboxes::new(shards).map_err(StartError::Io)?;
         let (tell_ended, ended) = sync_channel(shards);
         let threads = Threads {
@@ -260,7 +240,9 @@ impl Broker {
                 // A receiver that keeps up must not exceed its limit within one turn.
                 turn_budget: work::TURN.min(self.shared.limits.max_pending / 4),
             };
-            let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes);
+            let random = SystemRandom::new();
+            let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes, random)
+                .map_err(StartError::Io)?;
             let (report, tell_ended) = (report.clone(), tell_ended.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("shard-{index}"))
@@ -318,13 +300,6 @@ fn reserve(
         Err(error) => Err(StartError::Listen(key, error)),
     };
     addresses.into_iter().map(reserved).collect()
-}
-
-/// A number that differs from broker to broker.
-fn seed() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let nanos = since.map_or(0, |since| since.as_nanos());
-    nanos as u64 ^ u64::from(std::process::id()) << 32
 }
 
 fn run_shard(

@@ -1,6 +1,7 @@
 //! One shard's state, and how its connections begin and end.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use crate::log::ShardLog;
 use crate::mail::{Mail, Subscriber};
 use crate::monitor::{Hot, Monitor};
 use crate::outbound::{self, Encoded, Framing};
+use crate::random::SystemRandom;
 use crate::session::{Deferred, Session};
 use crate::shared::{ListenerKind, Shared};
 use crate::subscriptions::Place;
@@ -65,9 +67,10 @@ pub(crate) struct Shard {
     /// Kept between requests for its memory.
     pub(crate) call: Call,
     pub(crate) reply_subject: Vec<u8>,
-    /// The number of the last request whose reply was waited for.
-    pub(crate) next_request: u32,
     pub(crate) date: Date,
+    /// For what nobody may foretell.
+    pub(crate) random: SystemRandom,
+    /// For choices that may be foretold, such as the member of a queue group.
     pub(crate) rng: Rng,
     /// Receivers of the message being routed who get it by mail, by shard.
     pub(crate) parcelled: Vec<Vec<Subscriber>>,
@@ -105,8 +108,9 @@ impl Shard {
         index: usize,
         listeners: Vec<ListenerKind>,
         mailboxes: Mailboxes<Mail>,
-    ) -> Self {
-        Self {
+        mut random: SystemRandom,
+    ) -> io::Result<Self> {
+        Ok(Self {
             index: index as u16,
             counts: Counts::new(Arc::clone(&shared.published[index])),
             log: ShardLog::new(Arc::clone(&shared.log), index as u16, shared.started),
@@ -116,16 +120,16 @@ impl Shard {
             has_worked: false,
             matches: Matches::new(),
             widest: 0,
-            hot: Hot::new(shared.started, shared.seed ^ index as u64),
+            hot: Hot::new(shared.started, random.next()?),
             monitor: listeners
                 .contains(&ListenerKind::Monitor)
                 .then(|| Box::new(Monitor::new(&shared))),
             encoded: Encoded::default(),
             call: Call::default(),
             reply_subject: Vec::new(),
-            next_request: 0,
             date: Date::new(),
-            rng: Rng::new(shared.seed ^ index as u64),
+            rng: Rng::new(random.next()?),
+            random,
             parcelled: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
             mailed: Vec::new(),
             reading: None,
@@ -139,7 +143,7 @@ impl Shard {
             draining: None,
             open: 0,
             shared,
-        }
+        })
     }
 
     /// Whole seconds from the broker's start to `now`.

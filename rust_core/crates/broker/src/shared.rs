@@ -1,6 +1,5 @@
 //! What all shards of a broker share.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,10 +11,14 @@ use router::SharedRouter;
 use crate::capacity::Size;
 use crate::config::{Config, GatewayLimits, Limits};
 use crate::counters::{Gauge, Published, Totals};
+use crate::error::StartError;
+use crate::hosts::AllowedHosts;
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::Log;
 use crate::mail::Subscriber;
+use crate::origins::Origins;
+use crate::random::SystemRandom;
 
 /// What a listener's connections speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +33,10 @@ pub(crate) struct Shared {
     pub(crate) routing: SharedRouter<Subscriber>,
     pub(crate) limits: Limits,
     pub(crate) gateway: GatewayLimits,
+    /// The names that HTTP callers may call the broker by.
+    pub(crate) hosts: AllowedHosts,
+    /// The origins whose pages may open WebSocket connections.
+    pub(crate) websocket_origins: Origins,
     pub(crate) inboxes: Inboxes,
     pub(crate) info: Info,
     pub(crate) log: Arc<Log>,
@@ -49,7 +56,6 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// The same by the calendar.
     pub(crate) start: SystemTime,
-    pub(crate) seed: u64,
 }
 
 /// Largest WebSocket message in bytes besides one operation of the largest size. Messages are read
@@ -57,22 +63,28 @@ pub(crate) struct Shared {
 const MAX_WS_MESSAGE_SLACK: usize = 64 << 20;
 
 impl Shared {
-    /// The state of a broker that begins now. `seed` determines what is left to chance.
+    /// Return the state of a broker that begins now.
+    ///
+    /// # Errors
+    /// A setting is unusable, or the system has no random numbers.
     pub(crate) fn new(
         config: &Config,
         addresses: &[(&'static str, SocketAddr)],
         size: &Size,
         driver: DriverKind,
-        seed: u64,
-    ) -> Self {
+        random: &mut SystemRandom,
+    ) -> Result<Self, StartError> {
+        let mut number = || random.next().map_err(StartError::Io);
         let shards = size.shards;
         let max_ws_message = MAX_WS_MESSAGE_SLACK + config.max_payload + config.max_control_line;
-        Self {
+        Ok(Self {
             routing: SharedRouter::new(),
             limits: config.limits(size.max_connections),
-            gateway: config.gateway_limits(),
-            inboxes: Inboxes::new(RandomState::new().build_hasher().finish(), shards),
-            info: Info::new(config, addresses, seed),
+            gateway: config.gateway_limits().map_err(StartError::Config)?,
+            hosts: config.hosts().map_err(StartError::Config)?,
+            websocket_origins: config.websocket_origins().map_err(StartError::Config)?,
+            inboxes: Inboxes::new(number()?, shards),
+            info: Info::new(config, addresses, number()?),
             max_ws_message: max_ws_message as u32,
             open: AtomicUsize::new(0),
             places: AtomicUsize::new(0),
@@ -84,8 +96,7 @@ impl Shared {
             driver,
             started: Instant::now(),
             start: SystemTime::now(),
-            seed,
-        }
+        })
     }
 
     pub(crate) fn totals(&self) -> Totals {

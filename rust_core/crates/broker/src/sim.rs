@@ -10,9 +10,11 @@ use reactor::sim::{Hosted, Simulation};
 use reactor::{DriverKind, Mailboxes, work};
 
 use crate::capacity::Size;
-use crate::config::{Auto, Config, ConfigError};
+use crate::config::{Auto, Config};
 use crate::counters::{Counter, Totals};
+use crate::error::StartError;
 use crate::mail::Mail;
+use crate::random::SystemRandom;
 use crate::shard::Shard;
 use crate::shared::{ListenerKind, Shared};
 
@@ -46,8 +48,9 @@ impl SimulatedBroker {
         config: &Config,
         shards: usize,
         seed: u64,
-    ) -> Result<Self, ConfigError> {
-        config.check()?;
+    ) -> Result<Self, StartError> {
+        config.check().map_err(StartError::Config)?;
+        let mut random = SystemRandom::seeded(seed);
         let max_connections = match config.max_connections {
             Auto::Auto => 1000,
             Auto::Value(most) => most,
@@ -64,7 +67,7 @@ impl SimulatedBroker {
         ];
         let addresses = all.map(|(key, address, _)| (key, address));
         let now = simulation.network().clock().now();
-        let mut shared = Shared::new(config, &addresses, &size, DriverKind::Epoll, seed);
+        let mut shared = Shared::new(config, &addresses, &size, DriverKind::Epoll, &mut random)?;
         shared.started = now;
         let shared = Arc::new(shared);
         let mailboxes = Mailboxes::simulated(shards);
@@ -76,7 +79,10 @@ impl SimulatedBroker {
                     .iter()
                     .map(|(_, address, kind)| (*kind, *address))
                     .unzip();
-                let shard = Shard::new(Arc::clone(&shared), index, kinds, mailboxes.clone());
+                let random = SystemRandom::seeded(seed ^ (index as u64 + 1) << 32);
+                let shard =
+                    Shard::new(Arc::clone(&shared), index, kinds, mailboxes.clone(), random)
+                        .map_err(StartError::Io)?;
                 let budget = work::TURN.min(shared.limits.max_pending / 4);
                 let hosted = simulation.add(index, &mailboxes, &listeners, budget, shard);
                 {
@@ -84,9 +90,9 @@ impl SimulatedBroker {
                     let (io, shard) = hosted.parts();
                     shard.handle_sample_timer(io);
                 }
-                hosted
+                Ok(hosted)
             })
-            .collect();
+            .collect::<Result<_, StartError>>()?;
         Ok(Self {
             shared,
             shards,
@@ -221,7 +227,11 @@ impl SimulatedBroker {
         for (n, shard) in self.shards.iter().enumerate() {
             let shard = shard.borrow();
             let io = shard.io();
-            for (id, conn) in io.connections.ids().filter_map(|id| Some((id, io.conn(id)?))) {
+            for (id, conn) in io
+                .connections
+                .ids()
+                .filter_map(|id| Some((id, io.conn(id)?)))
+            {
                 let session = &conn.session;
                 let held = session.held.as_ref().map_or(0, |held| held.len());
                 let line = format!(

@@ -292,6 +292,49 @@ fn everything_at_once() {
     );
 }
 
+#[test]
+fn connection_options() {
+    let bytes = request(
+        "1.1",
+        &["Connection: X-One,\tx-two , keep-alive", "connection: ,y"],
+    );
+    let options = head(&bytes).headers.connection_options().unwrap();
+    for member in ["x-one", "X-TWO", "Keep-Alive", "y", ""] {
+        assert!(options.contains(member.as_bytes()), "{member}");
+    }
+    for other in ["x-on", "x-thr", "z", "Connection"] {
+        assert!(!options.contains(other.as_bytes()), "{other}");
+    }
+    let bytes = request("1.1", &[]);
+    let none = head(&bytes).headers.connection_options().unwrap();
+    assert!(!none.contains(b""));
+}
+
+#[test]
+fn connection_options_have_a_limit() {
+    let with = |lists: &[&str]| {
+        let fields: Vec<_> = lists
+            .iter()
+            .map(|list| format!("Connection: {list}"))
+            .collect();
+        let fields: Vec<_> = fields.iter().map(String::as_str).collect();
+        let bytes = request("1.1", &fields);
+        let head = head(&bytes);
+        let control = head.control().map(|control| control.keep_alive);
+        let options = head.headers.connection_options();
+        assert_eq!(control.err(), options.err());
+        control
+    };
+    let nine = "a,b,c,d,e,f,g,h,i";
+    assert_eq!(with(&[nine, "a,b,c,d,e,f,close"]), Ok(false));
+    assert_eq!(with(&[nine, "a,b,c,d,e,f,g"]), Ok(true));
+    // Empty members count: what is skipped costs time, too.
+    for lists in [[nine, "a,b,c,d,e,f,g,h"], [nine, ",,,,,,,"]] {
+        assert_eq!(with(&lists), Err(HttpError::TooManyConnectionOptions));
+    }
+    assert_eq!(HttpError::TooManyConnectionOptions.status(), 431);
+}
+
 proptest! {
     #[test]
     fn control_says_what_the_single_questions_say(
@@ -313,6 +356,7 @@ proptest! {
                 head.require_host() == Err(error)
                     || head.framing() == Err(error)
                     || head.expects_continue() == Err(error)
+                    || head.headers.connection_options().err() == Some(error)
             ),
         }
     }
@@ -326,6 +370,7 @@ const FIELDS: &[&str] = &[
     "Host: a\r\nConnection: keep-alive, x\r\n",
     "Host: a\r\nConnection: close\r\n",
     "connection: x,CLOSE\r\n",
+    "Connection: a,b,c,d,e,f,g,h,i,,\r\n",
     "Content-Length: 5\r\n",
     "content-length: x\r\n",
     "Transfer-Encoding: chunked\r\n",

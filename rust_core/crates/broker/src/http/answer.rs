@@ -13,6 +13,10 @@ use crate::mail::Message;
 
 /// The media type of problems (RFC 9457).
 pub(super) const PROBLEM: &str = "application/problem+json";
+/// The content security policy of answers. What a service sends must not become a page, script or style of
+/// the broker's origin: a browser that shows it runs nothing, loads nothing, and gives it an origin of its
+/// own.
+pub(super) const POLICY: &str = "default-src 'none'; sandbox";
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
@@ -21,6 +25,7 @@ pub(super) const OPENAPI: Answer<'static> = Answer {
     status: 200,
     kind: "application/vnd.oai.openapi+json;version=3.1",
     fields: &[("Cache-Control", "max-age=300")],
+    policy: POLICY,
     body: include_bytes!("openapi.json"),
 };
 
@@ -31,24 +36,27 @@ pub(super) struct Answer<'a> {
     pub(super) kind: &'a str,
     /// More fields; those without a value are left out.
     pub(super) fields: &'a [(&'a str, &'a str)],
+    /// The content security policy; empty for a constant of the broker that no page can use.
+    pub(super) policy: &'a str,
     pub(super) body: &'a [u8],
 }
 
-impl<'a> Answer<'a> {
-    pub(super) const fn text(body: &'a str) -> Self {
-        Self {
-            status: 200,
-            kind: "text/plain",
-            fields: &[],
-            body: body.as_bytes(),
-        }
-    }
+/// The answer to `GET /byte`. It measures what HTTP alone costs, and so has no field more than it needs.
+pub(super) const BYTE: Answer<'static> = Answer {
+    status: 200,
+    kind: "text/plain",
+    fields: &[],
+    policy: "",
+    body: b"a",
+};
 
+impl<'a> Answer<'a> {
     pub(super) const fn json(body: &'a str) -> Self {
         Self {
             status: 200,
             kind: JSON,
             fields: &[("Cache-Control", "no-store")],
+            policy: POLICY,
             body: body.as_bytes(),
         }
     }
@@ -58,8 +66,15 @@ impl<'a> Answer<'a> {
             status,
             kind: "",
             fields: &[],
+            policy: POLICY,
             body: b"",
         }
+    }
+
+    /// Its own fields.
+    fn own(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let kind = ("Content-Type", self.kind);
+        self.fields.iter().copied().chain([kind])
     }
 
     /// What may be asked of a path, for pages of other origins too (CORS preflight).
@@ -83,6 +98,7 @@ impl<'a> Answer<'a> {
             status: 204,
             kind: "",
             fields,
+            policy: POLICY,
             body: b"",
         }
     }
@@ -100,7 +116,7 @@ pub(super) struct Envelope<'a> {
 }
 
 impl Envelope<'_> {
-    /// Appends a whole answer.
+    /// Appends a whole answer made of a service's reply.
     fn encode<'f>(
         &'f self,
         out: &mut Vec<u8>,
@@ -108,7 +124,7 @@ impl Envelope<'_> {
         own: impl Iterator<Item = (&'f str, &'f str)>,
         body: &[u8],
     ) {
-        let fields = self.fields(own);
+        let fields = self.fields(own, POLICY);
         encode_response(out, status, fields, body, self.keep_alive, self.head_only);
     }
 
@@ -116,6 +132,7 @@ impl Envelope<'_> {
     fn fields<'f>(
         &'f self,
         own: impl Iterator<Item = (&'f str, &'f str)>,
+        policy: &'f str,
     ) -> impl Iterator<Item = (&'f str, &'f str)> {
         let shared = self.origin.into_iter().flat_map(|origin| {
             [
@@ -126,6 +143,7 @@ impl Envelope<'_> {
         });
         let date = std::iter::once(("Date", &*self.date.text));
         date.chain(own)
+            .chain(guard(policy))
             .chain(shared)
             .filter(|(_, value)| !value.is_empty())
     }
@@ -133,19 +151,19 @@ impl Envelope<'_> {
 
 /// Appends an answer.
 pub(super) fn encode_answer(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
-    let own = answer.fields.iter().copied();
-    envelope.encode(
+    encode_response(
         out,
         answer.status,
-        own.chain([("Content-Type", answer.kind)]),
+        envelope.fields(answer.own(), answer.policy),
         answer.body,
+        envelope.keep_alive,
+        envelope.head_only,
     );
 }
 
 /// Appends the beginning of an answer whose body goes on until the connection ends.
 pub(super) fn encode_endless(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
-    let own = answer.fields.iter().copied();
-    let fields = envelope.fields(own.chain([("Content-Type", answer.kind)]));
+    let fields = envelope.fields(answer.own(), answer.policy);
     encode_head_until_close(out, answer.status, fields);
     if !envelope.head_only {
         out.extend_from_slice(answer.body);
@@ -207,11 +225,29 @@ pub(super) fn problem_body(status: u16, detail: &str) -> String {
 
 /// A problem after which the connection is closed.
 pub(crate) fn problem(status: u16, detail: &str) -> Vec<u8> {
+    last_answer(status, PROBLEM, &problem_body(status, detail))
+}
+
+/// A refusal of WebSocket with a line of text, after which the connection is closed.
+pub(super) fn plain(status: u16, text: &str) -> Vec<u8> {
+    last_answer(status, "text/plain; charset=utf-8", &format!("{text}\n"))
+}
+
+fn last_answer(status: u16, kind: &str, body: &str) -> Vec<u8> {
     let mut response = Vec::new();
-    let body = problem_body(status, detail);
-    let fields = [("Content-Type", PROBLEM)];
+    let fields = [("Content-Type", kind)].into_iter().chain(guard(POLICY));
     encode_response(&mut response, status, fields, body.as_bytes(), false, false);
     response
+}
+
+/// The fields that keep browsers from taking an answer for anything but what its type says; without a value
+/// where there is no policy.
+fn guard(policy: &str) -> [(&str, &str); 2] {
+    let sniffing = if policy.is_empty() { "" } else { "nosniff" };
+    [
+        ("X-Content-Type-Options", sniffing),
+        ("Content-Security-Policy", policy),
+    ]
 }
 
 /// The current date as answers give it (RFC 9110 section 6.6.1), and what is encoded with it ahead, once a
@@ -259,21 +295,13 @@ impl Date {
             head_only: false,
             origin: None,
         };
-        encode_answer(&mut byte, &Answer::text("a"), envelope);
+        encode_answer(&mut byte, &BYTE, envelope);
         self.byte = byte;
         self.reply_head.clear();
         let fields = [("Date", &*self.text), ("Content-Type", BINARY)];
+        let fields = fields.into_iter().chain(guard(POLICY));
         encode_head(&mut self.reply_head, 200, fields);
     }
-}
-
-/// A refusal of WebSocket with a line of text, after which the connection is closed.
-pub(super) fn plain(status: u16, text: &str) -> Vec<u8> {
-    let mut response = Vec::new();
-    let fields = [("Content-Type", "text/plain; charset=utf-8")];
-    let body = format!("{text}\n");
-    encode_response(&mut response, status, fields, body.as_bytes(), false, false);
-    response
 }
 
 #[cfg(test)]
@@ -317,18 +345,21 @@ mod tests {
         assert_eq!(
             reply(None, "x"),
             "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
-             Content-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nx"
+             Content-Type: application/octet-stream\r\nX-Content-Type-Options: nosniff\r\n\
+             Content-Security-Policy: default-src 'none'; sandbox\r\nContent-Length: 1\r\n\r\nx"
         );
         let given = "NATS/1.0\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\n\
-            Content-Length: 7\r\nConnection: close\r\nX Bad: y\r\n\r\n";
+            Content-Length: 7\r\nConnection: close\r\nSet-Cookie: a=b\r\n\
+            Content-Security-Policy: x\r\nX Bad: y\r\n\r\n";
         let without_bad = given.replace("X Bad: y\r\n", "");
         let answer = reply(Some(&without_bad), "x");
-        assert!(
-            answer.contains(
-                "\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\nContent-Length: 1\r\n"
-            )
-        );
-        assert!(!answer.contains("Connection") && !answer.contains("octet-stream"));
+        assert!(answer.contains(
+            "\r\nContent-Type: text/csv\r\nX-A: 1\r\nX-A: 2\r\nX-Content-Type-Options: nosniff\r\n\
+                 Content-Security-Policy: default-src 'none'; sandbox\r\nContent-Length: 1\r\n"
+        ));
+        for withheld in ["Connection", "Set-Cookie", "Policy: x", "octet-stream"] {
+            assert!(!answer.contains(withheld), "{withheld}");
+        }
         // Not a header block at all.
         assert!(reply(Some(given), "x").starts_with("HTTP/1.1 200 OK\r\n"));
     }
@@ -364,5 +395,48 @@ mod tests {
         for code in ["200", "99", "x", "70000"] {
             assert!(service(code, "").starts_with("HTTP/1.1 500 "), "{code}");
         }
+    }
+
+    #[test]
+    fn every_answer_but_the_byte_is_guarded() {
+        let mut date = Date::new();
+        let envelope = Envelope {
+            date: date.at(Instant::now()),
+            keep_alive: true,
+            head_only: false,
+            origin: None,
+        };
+        let encoded = |answer: &Answer<'_>| {
+            let mut out = Vec::new();
+            encode_answer(&mut out, answer, envelope);
+            out
+        };
+        let mut stream = Vec::new();
+        encode_endless(&mut stream, &super::super::events::ANSWER, envelope);
+        let page = Answer {
+            policy: "default-src data:",
+            ..Answer::json("{}")
+        };
+        for (answer, policy) in [
+            (encoded(&OPENAPI), POLICY),
+            (encoded(&Answer::json("{}")), POLICY),
+            (encoded(&Answer::empty(202)), POLICY),
+            (encoded(&Answer::options("POST")), POLICY),
+            (encoded(&page), "default-src data:"),
+            (problem(400, "x"), POLICY),
+            (plain(403, "x"), POLICY),
+            (stream, POLICY),
+        ] {
+            let answer = String::from_utf8(answer).unwrap();
+            let guard = format!(
+                "\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: {policy}\r\n"
+            );
+            assert_eq!(answer.matches(&guard).count(), 1, "{answer}");
+        }
+        let byte = String::from_utf8(encoded(&BYTE)).unwrap();
+        assert!(
+            !byte.contains("nosniff") && !byte.contains("Policy"),
+            "{byte}"
+        );
     }
 }

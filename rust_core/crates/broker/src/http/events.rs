@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use protocol::nats::Headers;
 use serde_json::{Map, Value, json};
 
-use super::answer::Answer;
+use super::answer::{Answer, POLICY};
 use crate::mail::Message;
 
 /// What an event's data are.
@@ -35,6 +35,7 @@ pub(super) const ANSWER: Answer<'static> = Answer {
         // Proxies that collect answers would keep events back.
         ("X-Accel-Buffering", "no"),
     ],
+    policy: POLICY,
     body: PREAMBLE,
 };
 

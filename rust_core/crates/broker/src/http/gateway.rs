@@ -1,12 +1,13 @@
 //! The gateway between HTTP and subjects: what each request does, and how a reply becomes an answer.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use reactor::ConnId;
 
 use super::answer::{self, Answer, Envelope};
 use super::events::{self, EventFormat};
-use super::inbox::REPLY;
+use super::inbox;
 use super::route::{Action, Call};
 use super::{Http, State};
 use crate::counters::{Counter, InFlight, Reason};
@@ -18,8 +19,8 @@ use crate::subscriptions::Subscription;
 
 /// A request whose reply has not come.
 pub(crate) struct Waiting {
-    /// Tells the reply from those to earlier requests.
-    number: u32,
+    /// The random part of the reply subject, without which no message is the reply.
+    token: u64,
     deadline: Instant,
     timeout: Duration,
     keep_alive: bool,
@@ -55,7 +56,7 @@ impl Shard {
             Action::Byte if call.keep_alive && !call.head_only && call.origin.is_none() => {
                 self.append_byte(io, id)
             }
-            Action::Byte => self.respond(io, id, call, &Answer::text("a")),
+            Action::Byte => self.respond(io, id, call, &answer::BYTE),
             Action::OpenApi => self.respond(io, id, call, &answer::OPENAPI),
             Action::Monitor(page) => self.show(io, id, http, call, page),
             Action::Options(allow) => self.respond(io, id, call, &Answer::options(allow)),
@@ -103,16 +104,14 @@ impl Shard {
         body: &[u8],
     ) -> bool {
         self.counts.add(Counter::GatewayRequests, 1);
-        self.next_request = self.next_request.wrapping_add(1) & !REPLY;
-        let to = Subscriber {
-            conn: id,
-            index: REPLY | self.next_request,
-            generation: 0,
-            shard: self.index,
+        let token = match self.random.next() {
+            Ok(token) => token,
+            Err(error) => return self.fail_random(io, id, call, &error),
         };
         let mut reply = std::mem::take(&mut self.reply_subject);
         reply.clear();
-        self.shared.inboxes.encode(&to, &mut reply);
+        let inboxes = &self.shared.inboxes;
+        inboxes.encode(self.index, id, token, &mut reply);
         let receivers = self.publish_call(io, id, call, Some(&reply), body);
         self.reply_subject = reply;
         if receivers == 0 {
@@ -120,7 +119,7 @@ impl Shard {
             return self.fail(io, id, call, 503, &no_responders(&call.subject), None);
         }
         let waiting = Waiting {
-            number: self.next_request,
+            token,
             deadline: io.now() + call.timeout,
             timeout: call.timeout,
             keep_alive: call.keep_alive,
@@ -143,11 +142,13 @@ impl Shard {
             return;
         };
         let waiting = match &mut conn.session.transport {
-            Transport::Http(http) => http.take_waiting(to.index & !REPLY, now),
+            Transport::Http(http) => {
+                inbox::token(message.subject).and_then(|token| http.take_waiting(token, now))
+            }
             _ => None,
         };
         let (Some(waiting), Some(conn)) = (waiting, io.writer(to.conn)) else {
-            // The second reply, or one that came too late.
+            // The second reply, one that came too late, or one to a request that was never made.
             self.counts.add(Counter::DroppedUnsubscribed, 1);
             return;
         };
@@ -215,8 +216,8 @@ impl Shard {
             }
             return;
         }
-        let number = waiting.number;
-        let Some(waiting) = http.take_waiting(number, now) else {
+        let token = waiting.token;
+        let Some(waiting) = http.take_waiting(token, now) else {
             return;
         };
         self.counts.add(Counter::GatewayTimeouts, 1);
@@ -328,9 +329,22 @@ impl Shard {
             status,
             kind: answer::PROBLEM,
             fields: &[("Allow", allow.unwrap_or_default())],
+            policy: answer::POLICY,
             body: body.as_bytes(),
         };
         self.respond(io, id, call, &problem)
+    }
+
+    /// Answers a call that needs a random number where the system has none.
+    pub(super) fn fail_random(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        call: &Call,
+        error: &io::Error,
+    ) -> bool {
+        let detail = format!("the system has no random numbers: {error}");
+        self.fail(io, id, call, 503, &detail, None)
     }
 
     /// Ends a client that sends requests and does not read the answers.
@@ -361,10 +375,10 @@ impl Http {
         Some(after)
     }
 
-    /// Ends the wait for the reply to this request.
-    fn take_waiting(&mut self, number: u32, now: Instant) -> Option<Waiting> {
+    /// Ends the wait for the reply to the request with this token.
+    fn take_waiting(&mut self, token: u64, now: Instant) -> Option<Waiting> {
         match &self.state {
-            State::Reply(waiting) if waiting.number == number => {}
+            State::Reply(waiting) if waiting.token == token => {}
             _ => return None,
         }
         let state = std::mem::replace(&mut self.state, State::Idle);
@@ -381,4 +395,36 @@ fn no_responders(subject: &[u8]) -> String {
         "nobody has subscribed to {}",
         String::from_utf8_lossy(subject)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::counters::{Counts, Published};
+    use crate::shared::ListenerKind;
+
+    #[test]
+    fn only_the_token_of_the_request_ends_the_wait() {
+        let now = Instant::now();
+        let counts = Counts::new(Arc::new(Published::new()));
+        let mut http = Http::new(ListenerKind::Http);
+        assert!(http.take_waiting(0, now).is_none(), "nothing is waited for");
+        let token = 0x0123_4567_89ab_cdef;
+        let waiting = Waiting {
+            token,
+            deadline: now,
+            timeout: Duration::ZERO,
+            keep_alive: true,
+            origin: None,
+            _in_flight: counts.begin_in_flight(),
+        };
+        http.enter(State::Reply(waiting), now);
+        for bit in 0..64 {
+            assert!(http.take_waiting(token ^ 1 << bit, now).is_none(), "{bit}");
+        }
+        assert!(http.take_waiting(token, now).is_some());
+        assert!(http.take_waiting(token, now).is_none(), "a second reply");
+    }
 }

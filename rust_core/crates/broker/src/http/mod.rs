@@ -6,13 +6,14 @@
 //! kernel.
 
 mod answer;
-mod cors;
 pub(crate) mod events;
+mod field_names;
 mod fields;
 mod gateway;
 pub(crate) mod inbox;
 mod pages;
 mod route;
+mod timeout;
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use protocol::ws::{Batch, handshake};
 use reactor::ConnId;
 
 use crate::counters::{Counter, Flow, Reason};
+use crate::origins::Source;
 use crate::outbound;
 use crate::session::{Echo, Flags, Transport, TransportKind};
 use crate::shard::{Io, Shard, Timer};
@@ -33,6 +35,11 @@ pub(crate) use route::Call;
 
 use gateway::Waiting;
 use pages::Asking;
+
+/// Why a page of another origin gets no WebSocket connection.
+const FOREIGN_PAGE: &str = "pages of this origin may not connect; websocket.origins in the configuration lists those that may";
+/// The longest name that DNS has.
+const LONGEST_NAME: usize = 253;
 
 /// An HTTP connection that has not become WebSocket.
 pub(crate) struct Http {
@@ -189,6 +196,9 @@ impl Shard {
         rest: &mut &[u8],
     ) -> Step {
         let control = head.control();
+        if control.is_ok() && !self.shared.hosts.serves(head.authority()) {
+            return self.refuse_host(io, id, head.authority());
+        }
         let is_client = http.listener == ListenerKind::Http;
         let may_upgrade = control.as_ref().map_or(true, |control| control.upgrade);
         if is_client && may_upgrade && head.headers.has_token("Upgrade", "websocket") {
@@ -328,6 +338,7 @@ impl Shard {
             return self.refuse_http(io, id, error);
         }
         let (status, reason) = match accepted {
+            Ok(_) if !self.may_connect(head) => (403, FOREIGN_PAGE),
             // A client must not send frames before it has read the answer.
             Ok(_) if !rest.is_empty() => (400, "data before the handshake was complete"),
             Ok(accept) => match head.path() {
@@ -375,6 +386,28 @@ impl Shard {
             self.greet(io, id);
         }
         Step::Become(transport)
+    }
+
+    /// Whether WebSocket connections are taken from where this request comes from. Programs other than
+    /// browsers name no origin.
+    fn may_connect(&self, head: &RequestHead<'_>) -> bool {
+        let origins = &self.shared.websocket_origins;
+        match head.headers.value("Origin") {
+            Ok(None) => true,
+            Ok(Some(origin)) => origins.source(origin, head.authority()) != Source::Foreign,
+            Err(_) => false,
+        }
+    }
+
+    /// Answers a request to a name that does not belong to this host.
+    fn refuse_host(&mut self, io: &mut Io, id: ConnId, authority: &[u8]) -> Step {
+        let shown = &authority[..authority.len().min(LONGEST_NAME)];
+        let detail = format!(
+            "{} is not a name of this host; allowed_hosts in the configuration lists those that are served \
+             besides addresses and localhost",
+            String::from_utf8_lossy(shown)
+        );
+        self.end_http(io, id, (421, &detail), &answer::problem(421, &detail))
     }
 
     /// Answers a request that cannot be read.

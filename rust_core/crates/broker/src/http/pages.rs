@@ -106,15 +106,15 @@ impl Shard {
     }
 
     fn show_console(&mut self, io: &mut Io, id: ConnId, call: &Call) -> bool {
-        let (html, policy) = monitor::console();
+        let (html, policy) = match monitor::console(&mut self.random) {
+            Ok(page) => page,
+            Err(error) => return self.fail_random(io, id, call, &error),
+        };
         let answer = Answer {
             status: 200,
             kind: "text/html; charset=utf-8",
-            fields: &[
-                ("Content-Security-Policy", &policy),
-                ("X-Content-Type-Options", "nosniff"),
-                ("Cache-Control", "no-store"),
-            ],
+            fields: &[("Cache-Control", "no-store")],
+            policy: &policy,
             body: html.as_bytes(),
         };
         self.respond(io, id, call, &answer)

@@ -6,12 +6,13 @@ use std::time::Duration;
 use protocol::http::{HttpError, RequestHead, decode_percent, query_value};
 
 use super::answer::{Date, Envelope};
-use super::cors::{self, Origin};
 use super::events::EventFormat;
 use super::fields;
+use super::timeout;
 use crate::config::GatewayLimits;
 use crate::counters::Reason;
 use crate::monitor::{MISSING, Page};
+use crate::origins::{Origins, Source};
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -64,6 +65,8 @@ pub(crate) struct Call {
 struct Noted<'a> {
     origin: Option<&'a [u8]>,
     timeout: Option<&'a [u8]>,
+    /// A browser says that a page of another origin has asked (`Sec-Fetch-Site`).
+    is_of_other_page: bool,
     /// One of these two stands more than once.
     has_duplicate: bool,
     /// There are fields that receivers of a message get.
@@ -77,6 +80,9 @@ impl<'a> Noted<'a> {
             let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
             match name.len() {
                 6 if is("origin") => noted.has_duplicate |= noted.origin.replace(value).is_some(),
+                14 if is("sec-fetch-site") => {
+                    noted.is_of_other_page |= matches!(value, b"cross-site" | b"same-site");
+                }
                 17 if is("x-request-timeout") => {
                     noted.has_duplicate |= noted.timeout.replace(value).is_some();
                 }
@@ -85,10 +91,20 @@ impl<'a> Noted<'a> {
         }
         noted
     }
+
+    /// Where the request comes from. Pages load images and follow links without a word of their origin; then
+    /// the browser's own word counts.
+    fn source(&self, origins: &Origins, authority: &[u8]) -> Source {
+        match self.origin {
+            Some(origin) => origins.source(origin, authority),
+            None if self.is_of_other_page && !origins.takes_all() => Source::Foreign,
+            None => Source::Same,
+        }
+    }
 }
 
-/// The most characters of a timeout.
-const MAX_TIMEOUT: usize = 16;
+/// Why a page of another origin is refused.
+const FOREIGN: &str = "pages of this origin may not use the gateway; cors_origins in the configuration lists those that may";
 
 /// The methods of a resource that is read, and of one that is written to.
 const READ: &str = "GET, HEAD, OPTIONS";
@@ -157,14 +173,19 @@ impl Call {
             self.fail(400, HttpError::DuplicateHeader.reason());
             return;
         }
-        match cors::origin(head, noted.origin, &limits.cors_origins) {
-            Origin::Same => {}
-            Origin::Allowed(origin) => self.origin = Some(origin),
-            Origin::Foreign if call.is_some() => {
-                self.fail(403, "this origin is not allowed (cors_origins)");
+        match noted.source(&limits.origins, head.authority()) {
+            Source::Same => {}
+            Source::Allowed => {
+                let origin = noted
+                    .origin
+                    .and_then(|origin| std::str::from_utf8(origin).ok());
+                self.origin = origin.map(Box::from);
+            }
+            Source::Foreign if call.is_some() => {
+                self.fail(403, FOREIGN);
                 return;
             }
-            Origin::Foreign => {}
+            Source::Foreign => {}
         }
         if head.method == "OPTIONS" {
             self.action = Action::Options(allow);
@@ -277,51 +298,11 @@ impl Call {
         self.action = if resource == Resource::Publish {
             Action::Publish
         } else {
-            self.timeout = timeout(noted.timeout, head.query(), limits)?;
+            self.timeout = timeout::read(noted.timeout, head.query(), limits)?;
             Action::Request
         };
         Ok(())
     }
-}
-
-/// How long a caller will wait: as the field or the query's parameter says, the shorter where both do, or
-/// the default.
-fn timeout(
-    field: Option<&[u8]>,
-    query: Option<&str>,
-    limits: &GatewayLimits,
-) -> Result<Duration, Cow<'static, str>> {
-    let field = field.map(|field| std::str::from_utf8(field).unwrap_or_default());
-    let parameter = query_value(query, "timeout").map_err(HttpError::reason)?;
-    let most = limits.max_request_timeout;
-    let mut least: Option<Duration> = None;
-    for text in [field, parameter].into_iter().flatten() {
-        let Some(timeout) = parse_timeout(text, most) else {
-            let most = most.as_secs_f64();
-            return Err(format!(
-                "the timeout must be like 2.5, 2.5s or 250ms, above 0 and at most {most} seconds"
-            )
-            .into());
-        };
-        least = Some(least.map_or(timeout, |least| least.min(timeout)));
-    }
-    Ok(least.unwrap_or(limits.request_timeout))
-}
-
-/// Seconds, or with a unit; at most [`MAX_TIMEOUT`] characters.
-fn parse_timeout(text: &str, most: Duration) -> Option<Duration> {
-    let (number, unit) = match text.strip_suffix("ms") {
-        Some(number) => (number, 1e-3),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    // Digits and a point: no sign, no exponent, no "inf".
-    let is_plain = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    if text.len() > MAX_TIMEOUT || !number.bytes().all(is_plain) {
-        return None;
-    }
-    let seconds = number.parse::<f64>().ok()? * unit;
-    let is_sound = seconds > 0.0 && seconds <= most.as_secs_f64();
-    is_sound.then(|| Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -332,7 +313,7 @@ mod tests {
 
     fn limits() -> GatewayLimits {
         GatewayLimits {
-            cors_origins: vec!["https://allowed.example".into()],
+            origins: Origins::new(&["https://allowed.example".into()]).unwrap(),
             request_timeout: Duration::from_secs(5),
             max_request_timeout: Duration::from_secs(300),
             max_subject: 64,
@@ -431,47 +412,42 @@ mod tests {
             "https://evil.example",
             "null",
             "http://h:2",
+            "https://h:1",
             "https://allowed.example.evil",
         ] {
             assert!(request(foreign).is_refused(), "{foreign}");
         }
+        let absolute = "POST http://other:1/v1/publish/a HTTP/1.1\nHost: h:1\nOrigin: http://h:1";
+        assert!(
+            routed(absolute).is_refused(),
+            "the target's authority counts"
+        );
     }
 
     #[test]
-    fn timeouts() {
-        let most = Duration::from_secs(300);
-        for (text, millis) in [
-            ("2.5", 2500),
-            ("2s", 2000),
-            ("250ms", 250),
-            ("0.5ms", 0),
-            ("300", 300_000),
-            ("300000ms", 300_000),
-            ("007.s", 7000),
-        ] {
-            let timeout = parse_timeout(text, most).unwrap();
-            assert_eq!(timeout.as_millis(), millis, "{text}");
-            assert!(timeout > Duration::ZERO);
+    fn pages_that_do_not_name_their_origin() {
+        let request = |fields: &str| {
+            status(&format!(
+                "GET /v1/subscribe/a HTTP/1.1\nHost: h:1\n{fields}"
+            ))
+        };
+        for site in ["cross-site", "same-site"] {
+            let field = format!("Sec-Fetch-Site: {site}");
+            assert_eq!(request(&field), 403, "{site}");
+            let named = format!("{field}\nOrigin: https://allowed.example");
+            assert_eq!(request(&named), 200, "{site}");
         }
-        for text in [
-            "",
-            "0",
-            "-1",
-            "+1",
-            "1e3",
-            "inf",
-            "nan",
-            "s",
-            "ms",
-            "1 s",
-            "1m",
-            ".",
-            "300.001",
-            "300001ms",
-            "1.000000000000000",
-        ] {
-            assert_eq!(parse_timeout(text, most), None, "{text}");
+        for site in ["same-origin", "none", "something-new"] {
+            assert_eq!(request(&format!("Sec-Fetch-Site: {site}")), 200, "{site}");
         }
+        assert_eq!(
+            status("GET /byte HTTP/1.1\nSec-Fetch-Site: cross-site"),
+            200
+        );
+    }
+
+    #[test]
+    fn the_shorter_timeout_counts() {
         let both = |field| {
             routed(&format!(
                 "POST /v1/request/a?timeout=2 HTTP/1.1\nX-Request-Timeout: {field}"

@@ -1,6 +1,8 @@
 //! The console: one page that needs nothing from elsewhere.
 
-use std::hash::{BuildHasher, RandomState};
+use std::io;
+
+use crate::random::SystemRandom;
 
 const HTML: &str = include_str!("console/index.html");
 const STYLE: &str = include_str!("console/console.css");
@@ -17,12 +19,14 @@ const SCRIPT: &str = concat!(
     include_str!("console/console.js"),
 );
 
-/// The page and the content security policy under which its own style and script may run, and nothing
-/// else. Both have a number that nobody can know before.
-pub(crate) fn page() -> (String, String) {
-    let number = || RandomState::new().hash_one(());
-    let nonce = format!("{:016x}{:016x}", number(), number());
-    (html(&nonce), policy(&nonce))
+/// Return the page and the content security policy under which its own style and script may run, and
+/// nothing else. Both have a number that cannot be known before.
+///
+/// # Errors
+/// The system has no random numbers.
+pub(crate) fn page(random: &mut SystemRandom) -> io::Result<(String, String)> {
+    let nonce = format!("{:016x}{:016x}", random.next()?, random.next()?);
+    Ok((html(&nonce), policy(&nonce)))
 }
 
 fn html(nonce: &str) -> String {
@@ -45,6 +49,8 @@ mod tests {
 
     #[test]
     fn the_page_is_whole_and_its_policy_lets_it_run() {
+        let mut random = SystemRandom::new();
+        let mut page = || page(&mut random).expect("random numbers");
         let (html, policy) = page();
         assert!(html.contains(STYLE) && html.contains(SCRIPT));
         assert_eq!(html.matches("<script").count(), 1);

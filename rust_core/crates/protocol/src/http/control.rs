@@ -1,7 +1,10 @@
 //! What the fields of a head say about its connection and about the body that follows.
 
 use super::body::{Framing, ResponseFraming};
-use super::{HttpError, RequestHead, ResponseHead, TCHARS, Version, byte_set, has_member, members};
+use super::{
+    HttpError, MAX_CONNECTION_OPTIONS, RequestHead, ResponseHead, TCHARS, Version, byte_set,
+    members,
+};
 
 /// What a server has to know of a request before it handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,15 +20,16 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads it from the fields of a request.
+    /// Reads it from the fields of a request, and the value of `Host` with it.
     #[inline]
-    pub(super) fn read(
+    pub(super) fn read<'a>(
         version: Version,
-        fields: &[httparse::Header<'_>],
-    ) -> Result<Self, HttpError> {
+        fields: &[httparse::Header<'a>],
+    ) -> (Option<&'a [u8]>, Result<Self, HttpError>) {
         let (mut host, mut length, mut coding) = (None, None, None);
         let (mut duplicate, mut close, mut upgrade) = (false, false, false);
         let mut expects_continue = Ok(false);
+        let mut options = 0;
         for &httparse::Header { name, value } in fields {
             let is = |other| name.eq_ignore_ascii_case(other);
             // No two of these names are of the same length.
@@ -36,22 +40,33 @@ impl Control {
                         expects_continue.and_then(|before| Ok(before | expects(value)?));
                 }
                 7 => upgrade |= is("upgrade"),
-                10 if is("connection") => close |= has_member(value, "close"),
+                10 if is("connection") => {
+                    let some = members(value).take(MAX_CONNECTION_OPTIONS + 1);
+                    options += some
+                        .inspect(|member| close |= member.eq_ignore_ascii_case(b"close"))
+                        .count();
+                }
                 14 if is("content-length") => duplicate |= length.replace(value).is_some(),
                 17 if is("transfer-encoding") => duplicate |= coding.replace(value).is_some(),
                 _ => {}
             }
         }
-        if duplicate {
-            return Err(HttpError::DuplicateHeader);
-        }
-        check_host(host, version)?;
-        Ok(Self {
-            framing: framing(length, coding, version)?,
-            keep_alive: version == Version::Http11 && !close,
-            expects_continue: version == Version::Http11 && expects_continue?,
-            upgrade,
-        })
+        let checked = || {
+            if duplicate {
+                return Err(HttpError::DuplicateHeader);
+            }
+            if options > MAX_CONNECTION_OPTIONS {
+                return Err(HttpError::TooManyConnectionOptions);
+            }
+            check_host(host, version)?;
+            Ok(Self {
+                framing: framing(length, coding, version)?,
+                keep_alive: version == Version::Http11 && !close,
+                expects_continue: version == Version::Http11 && expects_continue?,
+                upgrade,
+            })
+        };
+        (host, checked())
     }
 }
 

@@ -25,10 +25,14 @@ pub use response::{
     encode_head_until_close, encode_last_chunk, encode_response, encode_rest, parse_response_head,
     reason_phrase,
 };
-pub use target::{decode_percent, query_value};
+pub use target::{decode_percent, query_value, split_authority};
 
 /// The most header fields that any [`HeadLimits`] allows.
 pub const MAX_HEADERS: usize = 64;
+
+/// The most members that the `Connection` fields of a request may have together. Browsers send one or
+/// two; every field that is forwarded has to be looked for among them.
+pub const MAX_CONNECTION_OPTIONS: usize = 16;
 
 /// Bounds of what a head may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub enum HttpError {
     HeadTooLarge,
     /// More fields than [`HeadLimits::max_headers`].
     TooManyHeaders,
+    /// More members in the `Connection` fields than [`MAX_CONNECTION_OPTIONS`].
+    TooManyConnectionOptions,
     /// The trailer section of a chunked body takes more than 8 KiB.
     TrailersTooLarge,
     /// The client expects something other than `100-continue`.
@@ -91,7 +97,10 @@ impl HttpError {
             Self::Malformed(_) | Self::DuplicateHeader | Self::DuplicateParameter => 400,
             Self::TargetTooLong => 414,
             Self::Expectation => 417,
-            Self::HeadTooLarge | Self::TooManyHeaders | Self::TrailersTooLarge => 431,
+            Self::HeadTooLarge
+            | Self::TooManyHeaders
+            | Self::TooManyConnectionOptions
+            | Self::TrailersTooLarge => 431,
             Self::TransferCoding => 501,
             Self::Version => 505,
         }
@@ -107,6 +116,7 @@ impl HttpError {
             Self::TargetTooLong => "request line too long",
             Self::HeadTooLarge => "head too large",
             Self::TooManyHeaders => "too many header fields",
+            Self::TooManyConnectionOptions => "Connection has more than 16 members",
             Self::TrailersTooLarge => "trailers too large",
             Self::Expectation => "expectation not supported",
             Self::TransferCoding => "transfer coding not supported",
@@ -180,6 +190,50 @@ impl<'a> Headers<'a> {
     pub fn has_token(&self, name: &str, token: &str) -> bool {
         self.values(name).any(|value| has_member(value, token))
     }
+
+    /// The members of all `Connection` fields, collected once.
+    ///
+    /// # Errors
+    /// [`HttpError::TooManyConnectionOptions`]; [`RequestHead::control`] has the same error.
+    pub fn connection_options(&self) -> Result<ConnectionOptions<'a>, HttpError> {
+        let mut options = ConnectionOptions::default();
+        for member in self.values("Connection").flat_map(members) {
+            options.add(member)?;
+        }
+        Ok(options)
+    }
+}
+
+/// The members of a head's `Connection` fields: options such as `close`, and the names of fields that
+/// end at the receiver (RFC 9110 section 7.6.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionOptions<'a> {
+    list: [(u32, &'a [u8]); MAX_CONNECTION_OPTIONS],
+    count: usize,
+}
+
+impl<'a> ConnectionOptions<'a> {
+    fn add(&mut self, member: &'a [u8]) -> Result<(), HttpError> {
+        let free = self.list.get_mut(self.count);
+        *free.ok_or(HttpError::TooManyConnectionOptions)? = (mark(member), member);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Whether `name` is a member, in any case of letters.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, name: &[u8]) -> bool {
+        let wanted = mark(name);
+        let mut members = self.list[..self.count].iter();
+        members.any(|(mark, member)| *mark == wanted && member.eq_ignore_ascii_case(name))
+    }
+}
+
+/// A number in which most names differ: made of length, first and last byte, in either case of letters.
+fn mark(name: &[u8]) -> u32 {
+    let byte = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
+    (name.len() as u32) << 16 | byte(name.first()) << 8 | byte(name.last())
 }
 
 /// The members of a comma-separated list, without surrounding blanks; some may be empty.

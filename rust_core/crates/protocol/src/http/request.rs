@@ -24,6 +24,7 @@ pub struct RequestHead<'a> {
     pub headers: Headers<'a>,
     path: &'a str,
     query: Option<&'a str>,
+    authority: &'a [u8],
     /// See [`RequestHead::control`]: read while the fields are at hand one by one.
     control: Result<Control, HttpError>,
 }
@@ -39,6 +40,13 @@ impl<'a> RequestHead<'a> {
     #[must_use]
     pub const fn query(&self) -> Option<&'a str> {
         self.query
+    }
+
+    /// Host and port that the client asked for: the target's in absolute form, which wins, or else the
+    /// `Host` field's (RFC 9112 section 3.2.2). Empty where neither says any.
+    #[must_use]
+    pub const fn authority(&self) -> &'a [u8] {
+        self.authority
     }
 
     /// Everything that [`RequestHead::framing`], [`RequestHead::keep_alive`],
@@ -101,32 +109,39 @@ fn whole_head<'a>(
         Some(1) => Version::Http11,
         _ => Version::Http10,
     };
-    let (path, query) = split_target(target);
+    let (authority, path, query) = split_target(target);
+    let (host, control) = Control::read(version, &*request.headers);
     let head = RequestHead {
         path,
         query,
+        authority: authority.map(str::as_bytes).or(host).unwrap_or_default(),
         method,
         target,
         version,
         headers: fields(bytes)?,
-        control: Control::read(version, &*request.headers),
+        control,
     };
     Ok((head, bytes.len()))
 }
 
-/// The path and the query of a target in one of its forms.
-fn split_target(target: &str) -> (&str, Option<&str>) {
-    let path_and_query = if target.starts_with('/') {
-        target
+/// The authority, the path and the query of a target in one of its forms.
+fn split_target(target: &str) -> (Option<&str>, &str, Option<&str>) {
+    let (authority, path_and_query) = if target.starts_with('/') {
+        (None, target)
     } else if let Some(after_scheme) = absolute_form(target) {
         let start = after_scheme.find(['/', '?']);
-        start.map_or("/", |start| &after_scheme[start..])
+        let (authority, rest) = start.map_or((after_scheme, "/"), |at| after_scheme.split_at(at));
+        (Some(authority), rest)
     } else {
-        target
+        (None, target)
     };
     match memchr::memchr(b'?', path_and_query.as_bytes()) {
-        Some(mark) => (&path_and_query[..mark], Some(&path_and_query[mark + 1..])),
-        None => (path_and_query, None),
+        Some(mark) => (
+            authority,
+            &path_and_query[..mark],
+            Some(&path_and_query[mark + 1..]),
+        ),
+        None => (authority, path_and_query, None),
     }
 }
 
@@ -248,18 +263,22 @@ mod tests {
     #[test]
     fn forms_of_the_target() {
         let cases = [
-            ("/", "/", None),
-            ("/a?", "/a", Some("")),
-            ("*", "*", None),
-            ("http://h:80/p/q?r=/s", "/p/q", Some("r=/s")),
-            ("HTTPS://h?q", "", Some("q")),
-            ("http://h", "/", None),
+            ("/", "host:1", "/", None),
+            ("/a?", "host:1", "/a", Some("")),
+            ("/http://h/", "host:1", "/http://h/", None),
+            ("*", "host:1", "*", None),
+            ("http://h:80/p/q?r=/s", "h:80", "/p/q", Some("r=/s")),
+            ("HTTPS://h?q", "h", "", Some("q")),
+            ("http://h", "h", "/", None),
+            ("http:///p", "", "/p", None),
         ];
-        for (target, path, query) in cases {
-            let bytes = format!("GET {target} HTTP/1.1\r\n\r\n");
+        for (target, authority, path, query) in cases {
+            let bytes = format!("GET {target} HTTP/1.1\r\nHost: host:1\r\n\r\n");
             let (head, _) = parsed(bytes.as_bytes());
             assert_eq!((head.path(), head.query()), (path, query), "{target}");
+            assert_eq!(head.authority(), authority.as_bytes(), "{target}");
         }
+        assert_eq!(parsed(b"GET / HTTP/1.0\r\n\r\n").0.authority(), b"");
         for target in ["a", "host:80", "ftp://h/", "/é", "?q", "://"] {
             let bytes = format!("GET {target} HTTP/1.1\r\n\r\n");
             assert_eq!(refused(bytes.as_bytes()).status(), 400, "{target}");

@@ -1,4 +1,4 @@
-//! Parts of a request's target: percent-encoding and the parameters of a query.
+//! Parts of a request's target: authority, percent-encoding and the parameters of a query.
 
 use super::HttpError;
 
@@ -20,6 +20,25 @@ pub fn decode_percent(text: &str, out: &mut Vec<u8>) -> Result<(), HttpError> {
     }
     out.extend_from_slice(rest);
     Ok(())
+}
+
+/// Splits an authority into its host, an IPv6 address with its brackets, and its port (RFC 3986 section
+/// 3.2). An empty port is none. `None` where what stands behind the host is not a port.
+#[must_use]
+pub fn split_authority(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
+    let host_end = match authority {
+        [b'[', rest @ ..] => memchr::memchr(b']', rest)? + 2,
+        _ => memchr::memchr(b':', authority).unwrap_or(authority.len()),
+    };
+    let (host, rest) = authority.split_at(host_end);
+    match rest {
+        [] | [b':'] => Some((host, None)),
+        [b':', digits @ ..] if digits.iter().all(u8::is_ascii_digit) => {
+            let port = std::str::from_utf8(digits).ok()?.parse().ok()?;
+            Some((host, Some(port)))
+        }
+        _ => None,
+    }
 }
 
 /// The value, still percent-encoded, of the parameter `name` in a query of the form `a=b&c=d`;
@@ -98,6 +117,29 @@ mod tests {
             assert_eq!(decode_percent(text, &mut out), Err(INVALID), "{text}");
         }
         assert_eq!(INVALID.status(), 400);
+    }
+
+    #[test]
+    fn authorities() {
+        let cases = [
+            ("", "", None),
+            (":80", "", Some(80)),
+            ("a", "a", None),
+            ("a:", "a", None),
+            ("a.example:65535", "a.example", Some(65535)),
+            ("127.0.0.1:0080", "127.0.0.1", Some(80)),
+            ("[::1]", "[::1]", None),
+            ("[::1]:8080", "[::1]", Some(8080)),
+        ];
+        for (authority, host, port) in cases {
+            let want = Some((host.as_bytes(), port));
+            assert_eq!(split_authority(authority.as_bytes()), want, "{authority}");
+        }
+        for authority in [
+            "a:65536", "a:-1", "a:+1", "a:b", "a:1:2", "::1", "[::1", "[::1]x",
+        ] {
+            assert_eq!(split_authority(authority.as_bytes()), None, "{authority}");
+        }
     }
 
     #[test]

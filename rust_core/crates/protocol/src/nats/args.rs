@@ -59,27 +59,16 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A size: one to nine digits and nothing else.
+/// A size or a count: one to nine digits and nothing else.
 #[inline]
 pub(super) fn parse_size(digits: &[u8]) -> Option<usize> {
-    if digits.len() > MAX_SIZE_DIGITS {
+    if !(1..=MAX_SIZE_DIGITS).contains(&digits.len()) {
         return None;
     }
-    parse_u64(digits).and_then(|n| usize::try_from(n).ok())
-}
-
-/// A count: digits and nothing else, no overflow.
-#[inline]
-pub(super) fn parse_u64(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |n, &digit| {
+    digits.iter().try_fold(0, |n, &digit| {
         let value = digit.wrapping_sub(b'0');
-        if value > 9 {
-            return None;
-        }
-        n.checked_mul(10)?.checked_add(u64::from(value))
+        // So few digits cannot overflow.
+        (value <= 9).then(|| n * 10 + usize::from(value))
     })
 }
 
@@ -216,8 +205,6 @@ mod tests {
         ] {
             assert_eq!(parse_size(bad), None, "{}", bad.escape_ascii());
         }
-        assert_eq!(parse_u64(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(parse_u64(b"18446744073709551616"), None);
     }
 
     #[test]

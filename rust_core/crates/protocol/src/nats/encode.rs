@@ -195,7 +195,7 @@ pub fn encode_sub(out: &mut Vec<u8>, subject: &[u8], queue: Option<&[u8]>, sid: 
     out.extend_from_slice(CRLF);
 }
 
-/// `UNSUB <sid> [max]`
+/// `UNSUB <sid> [max]`. Servers read at most nine digits of `max`, and take more for "now".
 pub fn encode_unsub(out: &mut Vec<u8>, sid: &[u8], max: Option<u64>) {
     out.extend_from_slice(b"UNSUB ");
     out.extend_from_slice(sid);

@@ -1,6 +1,6 @@
 //! The operations of the two directions: their names and how their lines read.
 
-use super::args::{Envelope, Fields, parse_u64, trim};
+use super::args::{Envelope, Fields, parse_size, trim};
 use super::error::ParseError;
 use super::op::{ClientOp, ServerOp};
 
@@ -185,18 +185,15 @@ fn parse_sub(args: &[u8]) -> Result<ClientOp<'_>, ParseError> {
     })
 }
 
-/// `UNSUB <sid> [max]`
+/// `UNSUB <sid> [max]`. As in nats-server, a maximum that is not a count removes the subscription now.
 fn parse_unsub(args: &[u8]) -> Result<ClientOp<'_>, ParseError> {
     let fields = Fields::split(args);
     match fields.as_ref().map(Fields::as_slice) {
         Some(&[sid]) => Ok(ClientOp::Unsub { sid, max: None }),
-        Some(&[sid, max]) => {
-            let max = parse_u64(max).ok_or(ParseError::Malformed("UNSUB: bad maximum"))?;
-            Ok(ClientOp::Unsub {
-                sid,
-                max: (max > 0).then_some(max),
-            })
-        }
+        Some(&[sid, max]) => Ok(ClientOp::Unsub {
+            sid,
+            max: parse_size(max).filter(|max| *max > 0).map(|max| max as u64),
+        }),
         _ => Err(ParseError::Malformed("UNSUB: wrong number of arguments")),
     }
 }

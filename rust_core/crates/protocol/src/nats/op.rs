@@ -32,8 +32,9 @@ pub enum ClientOp<'a> {
     Unsub {
         /// The subscription's name.
         sid: &'a [u8],
-        /// Remove it once so many messages have been delivered since `SUB`; `None`, which is also
-        /// what 0 means, removes it now.
+        /// Remove it once so many messages have been delivered since `SUB`, at most 999,999,999.
+        /// `None` removes it now: so do 0 and everything else that is not a number of one to nine
+        /// digits.
         max: Option<u64>,
     },
     /// `PING`, to be answered by `PONG`.
