@@ -3,46 +3,47 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | settings, their defaults and checks |
-//! | [`server`], `capacity` | the process's view: start, drain, stop, totals; what the limits allow |
+//! | [`server`], `capacity` | the process's view: start, drain, stop, counters; what the limits allow |
 //! | `handler` | what the reactor tells a shard: connections, bytes, timers, mail, turns |
 //! | `shard`, `shared` | one thread's state, and what all share; how connections begin and end |
 //! | `drain` | lame duck mode |
-//! | `session`, `subscriptions` | the state of one connection |
+//! | `session`, `subscriptions`, `traffic` | the state of one connection |
+//! | `transport`, `reason` | the kinds of connections, and the reasons of their ends |
 //! | `http`, `websocket` | from received bytes to the NATS stream |
 //! | `info` | the greeting |
 //! | `nats` | operations of a client |
 //! | `delivery` | from a published message to its receivers |
 //! | `outbound` | what is appended to a connection's output |
-//! | `monitor` | what is served of all this: pages for tools, metrics, history, the console |
-//! | `clients` | what clients say of themselves |
-//! | `histogram` | distributions of what is measured |
-//! | `sample` | what a shard measures of itself |
-//! | `log` | what is logged, and how |
-//! | [`counters`] | what has happened, and the conservation rule |
+//! | `metrics` | the table of all metrics, the numbers of the shards, and the conservation rule |
+//! | `monitor` | the pages made of all this: for tools, metrics, history, the console |
+//! | `clients` | the accounts that clients give of themselves |
+//! | `sample` | the measurements that a shard takes of itself |
+//! | `log` | the events that are logged |
 
 mod capacity;
 mod clients;
 pub mod config;
-pub mod counters;
 mod delivery;
 mod drain;
 mod handler;
-mod histogram;
 mod http;
 mod info;
 mod log;
 mod mail;
+mod metrics;
 mod monitor;
 mod nats;
 mod outbound;
+mod reason;
 mod sample;
 pub mod server;
 mod session;
 mod shard;
 mod shared;
 mod subscriptions;
+mod traffic;
+mod transport;
 mod websocket;
 
 pub use config::{Config, ConfigError};
-pub use counters::Totals;
 pub use server::{Broker, StartError};

@@ -1,4 +1,4 @@
-//! The process's view of the broker: start, drain, stop, totals.
+//! The process's view of the broker: start, drain, stop, counters.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -15,14 +15,16 @@ use reactor::{
     DriverKind, ListenError, Mailboxes, MailboxesBuilder, Reservation, ShardSpec, fdtable,
 };
 use router::SharedRouter;
+use serde_json::{Map, Value};
 
 use crate::capacity::{self, Size, Tables};
 use crate::config::{Config, ConfigError};
-use crate::counters::{Published, Totals};
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::{self, Event, Log};
 use crate::mail::Mail;
+use crate::metrics::shard::ShardMetrics;
+use crate::monitor;
 use crate::shard::Shard;
 use crate::shared::{Backlog, ListenerKind, Shared, Weight};
 
@@ -117,7 +119,7 @@ impl Broker {
         let seed = seed();
         let shared = Arc::new(Shared {
             routing: SharedRouter::new(),
-            limits: config.limits(max_connections),
+            limits: config.limits(max_connections, capacity::memory()),
             gateway: config.gateway_limits(),
             inboxes: Inboxes::new(RandomState::new().build_hasher().finish(), shards),
             info: Info::new(config, &addresses, seed),
@@ -127,7 +129,7 @@ impl Broker {
             backlogs: (0..shards).map(|_| Backlog::default()).collect(),
             weights: (0..shards).map(|_| Weight::default()).collect(),
             next_cid: AtomicU64::new(1),
-            published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
+            metrics: (0..shards).map(|_| Arc::new(ShardMetrics::new())).collect(),
             log: Arc::new(Log::new(config.log_level, shards)),
             driver,
             started: Instant::now(),
@@ -174,7 +176,7 @@ impl Broker {
     /// `reason`, which may be empty.
     pub fn drain(&self, reason: &str) {
         if self.ending.draining.set(Instant::now()).is_ok() {
-            self.shared.log.write(Event::Draining {
+            self.log(Event::Draining {
                 reason: reason.to_owned(),
                 connections: self.connections(),
             });
@@ -186,7 +188,7 @@ impl Broker {
     /// empty.
     pub fn stop(&self, reason: &str) {
         if self.ending.stopping.set(()).is_ok() {
-            self.shared.log.write(Event::Stopping {
+            self.log(Event::Stopping {
                 reason: reason.to_owned(),
                 connections: self.connections(),
             });
@@ -224,19 +226,24 @@ impl Broker {
         threads.failure.clone().map_or(Ok(true), Err)
     }
 
-    /// What has happened so far.
+    /// Return the metrics of all shards since the start, as `/varz` shows them. Without those that the
+    /// monitor measures: `memory`, `cpu` and `subjects`.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.shared.totals()
+    pub fn counters(&self) -> Map<String, Value> {
+        monitor::counters(&self.shared)
     }
 
     fn connections(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
+    fn log(&self, event: Event) {
+        self.shared.log.write(SystemTime::now(), event);
+    }
+
     fn log_start(&self, size: &Size) {
         self.threads().is_up = true;
-        self.shared.log.write(Event::Driver {
+        self.log(Event::Driver {
             driver: self.shared.driver.to_string(),
             reason: self
                 .fallback
@@ -246,7 +253,7 @@ impl Broker {
             max_connections: size.max_connections,
         });
         for (listener, address) in &self.addresses {
-            self.shared.log.write(Event::Listening {
+            self.log(Event::Listening {
                 listener,
                 address: *address,
             });
@@ -262,7 +269,7 @@ impl Broker {
             },
             _ => Event::Stopped,
         };
-        self.shared.log.write(event);
+        self.log(event);
         self.shared.log.flush(FLUSH_PATIENCE);
     }
 
@@ -387,10 +394,11 @@ fn run_shard(
         ))
     });
     if let Err(failure) = &outcome {
-        log.write(Event::ShardFailed {
+        let event = Event::ShardFailed {
             shard: index,
             detail: failure.clone(),
-        });
+        };
+        log.write(SystemTime::now(), event);
     }
     // Nobody listens when the broker failed to start.
     let _ = tell_ended.send(outcome);

@@ -11,12 +11,14 @@ use reactor::{ConnId, Mailboxes};
 use router::{Matches, Rng};
 
 use crate::clients::Clients;
-use crate::counters::{Counter, Counts, Reason};
 use crate::http::{Call, Date};
 use crate::log::ShardLog;
 use crate::mail::{Mail, Subscriber};
+use crate::metrics::shard::Counts;
+use crate::metrics::table::Counter;
 use crate::monitor::{Hot, Monitor};
 use crate::outbound::{self, Encoded, Framing};
+use crate::reason::Reason;
 use crate::session::{Deferred, Session};
 use crate::shared::{ListenerKind, Shared};
 use crate::subscriptions::Place;
@@ -106,7 +108,7 @@ impl Shard {
     ) -> Self {
         Self {
             index: index as u16,
-            counts: Counts::new(Arc::clone(&shared.published[index])),
+            counts: Counts::new(Arc::clone(&shared.metrics[index])),
             log: ShardLog::new(Arc::clone(&shared.log), index as u16, shared.started),
             clients: Clients::default(),
             started: shared.started,
@@ -276,7 +278,7 @@ impl Shard {
     }
 
     pub(crate) fn publish_counts(&mut self, io: &Io) {
-        self.counts.set(Counter::Delivered, io.sent.items);
+        self.counts.set_delivered(io.sent.items);
         self.counts.set(Counter::WireBytesOut, io.sent.bytes);
         self.counts.set(Counter::Writes, io.sent.writes);
         self.counts.set(Counter::AcceptFailures, io.accept_failures);

@@ -8,11 +8,13 @@ use reactor::DriverKind;
 use router::SharedRouter;
 
 use crate::config::{GatewayLimits, Limits};
-use crate::counters::{Gauge, Published, Totals};
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::Log;
 use crate::mail::Subscriber;
+use crate::metrics::shard::ShardMetrics;
+use crate::metrics::table::Gauge;
+use crate::metrics::totals::Totals;
 
 /// What a listener's connections speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,7 @@ pub(crate) struct Shared {
     /// What waits in each shard's mailbox.
     pub(crate) weights: Box<[Weight]>,
     pub(crate) next_cid: AtomicU64,
-    pub(crate) published: Box<[Arc<Published>]>,
+    pub(crate) metrics: Box<[Arc<ShardMetrics>]>,
     pub(crate) driver: DriverKind,
     pub(crate) started: Instant,
     /// The same by the calendar.
@@ -51,12 +53,12 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn totals(&self) -> Totals {
-        Totals::sum(self.published.iter().map(|shard| &**shard))
+        Totals::sum(self.metrics.iter().map(|shard| &**shard))
     }
 
     /// The sum of a gauge over all shards.
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
-        self.published.iter().map(|shard| shard.gauge(gauge)).sum()
+        self.metrics.iter().map(|shard| shard.gauge(gauge)).sum()
     }
 
     /// Bytes that wait for clients who do not take them.

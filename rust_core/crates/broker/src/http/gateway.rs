@@ -9,12 +9,15 @@ use super::events::{self, EventFormat};
 use super::inbox::REPLY;
 use super::route::{Action, Call};
 use super::{Http, State};
-use crate::counters::{Counter, InFlight, Reason};
 use crate::mail::{Message, Subscriber};
+use crate::metrics::shard::InFlight;
+use crate::metrics::table::{Counter, Dropped};
 use crate::outbound;
-use crate::session::{Flags, Transport, TransportKind};
+use crate::reason::Reason;
+use crate::session::{Flags, Transport};
 use crate::shard::{Io, Shard, Timer};
 use crate::subscriptions::Subscription;
+use crate::transport::TransportKind;
 
 /// A request whose reply has not come.
 pub(crate) struct Waiting {
@@ -139,7 +142,7 @@ impl Shard {
         let now = io.now();
         let second = self.second(now);
         let Some(conn) = io.conn_mut(to.conn) else {
-            self.counts.add(Counter::DroppedClosed, 1);
+            self.counts.add_dropped(Dropped::Closed, 1);
             return;
         };
         let waiting = match &mut conn.session.transport {
@@ -148,12 +151,12 @@ impl Shard {
         };
         let (Some(waiting), Some(conn)) = (waiting, io.writer(to.conn)) else {
             // The second reply, or one that came too late.
-            self.counts.add(Counter::DroppedUnsubscribed, 1);
+            self.counts.add_dropped(Dropped::Unsubscribed, 1);
             return;
         };
         if conn.output.len() + message.len() > self.shared.limits.max_pending {
             // It sends requests and does not read the answers.
-            self.counts.add(Counter::DroppedSlowConsumer, 1);
+            self.counts.add_dropped(Dropped::SlowConsumer, 1);
             self.end_slow_consumer(io, to.conn);
             return;
         }
@@ -161,10 +164,7 @@ impl Shard {
             conn.output.seal();
         }
         let waited = now.saturating_duration_since(waiting.begun());
-        self.counts
-            .published()
-            .gateway
-            .record(waited.as_nanos() as u64);
+        self.counts.record_gateway_wait(waited.as_nanos() as u64);
         let keep_alive = waiting.keep_alive && self.draining.is_none();
         let envelope = Envelope {
             date: self.date.at(now),

@@ -10,8 +10,8 @@ use super::cors::{self, Origin};
 use super::events::EventFormat;
 use super::fields;
 use crate::config::GatewayLimits;
-use crate::counters::Reason;
 use crate::monitor::{MISSING, Page};
+use crate::reason::Reason;
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]
