@@ -166,7 +166,7 @@ class Broker(Server):
     def wait_idle(self) -> None:
         """Wait until no client is left, no message is pending, and every message is accounted for.
 
-        A page is read while shards work, so that a look may come in the middle of a turn. Then it is repeated.
+        A page is read while shards work, so a look may come in the middle of a turn. It is repeated then.
 
         Raises:
             TimeoutError: connections, subscriptions or messages leaked.
