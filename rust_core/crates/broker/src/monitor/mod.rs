@@ -54,7 +54,7 @@ pub(crate) struct Monitor {
 impl Monitor {
     pub(crate) fn new(shared: &Shared) -> Self {
         let watch = Watch::new(shared.metrics.len());
-        let first = reading(&Snapshot::new(shared, Some(&watch), true));
+        let first = reading(&Snapshot::new(shared, Some(&watch), true), shared.started);
         Self {
             connections: 0,
             surveys: Surveys::default(),
@@ -106,12 +106,12 @@ impl Monitor {
     }
 
     /// Measure, and add the second that has passed to the history.
-    fn advance(&mut self, shared: &Shared) {
-        if !self.history.is_due(Instant::now()) {
+    fn advance(&mut self, shared: &Shared, now: Instant) {
+        if !self.history.is_due(now) {
             return;
         }
         self.watch.update(shared);
-        let reading = reading(&Snapshot::new(shared, Some(&self.watch), true));
+        let reading = reading(&Snapshot::new(shared, Some(&self.watch), true), now);
         self.history.feed(reading, unix(SystemTime::now()));
     }
 }
@@ -121,8 +121,8 @@ pub(crate) fn counters(shared: &Shared) -> Map<String, Value> {
     varz::counters(&Snapshot::new(shared, None, true))
 }
 
-fn reading(snapshot: &Snapshot<'_>) -> Reading {
-    let mut reading = Reading::new(Instant::now());
+fn reading(snapshot: &Snapshot<'_>, now: Instant) -> Reading {
+    let mut reading = Reading::new(now);
     snapshot.visit(|metric, samples| reading.take(metric, samples));
     reading
 }
@@ -132,7 +132,7 @@ impl Shard {
     pub(crate) fn watch(&mut self, io: &Io) {
         self.hot.advance(io.now());
         if let Some(monitor) = &mut self.monitor {
-            monitor.advance(&self.shared);
+            monitor.advance(&self.shared, Instant::now());
         }
     }
 }
