@@ -23,7 +23,8 @@ COUNTERS = {
     *("shard_turns", "shard_calls", "shard_cpu_seconds", "log_suppressed", "log_lost"),
 }
 GAUGES = {
-    *("connections", "max_connections", "subscriptions", "subjects", "pending_bytes", "ready"),
+    *("connections", "max_connections", "subscriptions", "subjects", "ready"),
+    *("pending_messages", "pending_bytes"),
     *("max_pending_total_bytes", "mailbox_messages", "accept_queue", "descriptors", "descriptors_limit"),
     *("memory_bytes", "gateway_in_flight", "start_time_seconds"),
 }

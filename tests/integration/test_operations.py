@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import nats
 import pytest
@@ -56,20 +56,47 @@ def exported(request: pytest.FixtureRequest, start_broker: StartBroker) -> dict[
     return families(exposition(start_broker(shards=2, driver=request.param)))
 
 
-def documented() -> dict[str, tuple[str, frozenset[str]]]:
-    """Type and labels of each metric in metrics.md."""
+class Documented(NamedTuple):
+    """A metric as metrics.md describes it."""
+
+    type: str
+    labels: frozenset[str]
+    unit: str
+    meaning: str
+    """Without marks of code and links."""
+
+
+def documented() -> dict[str, Documented]:
+    """Every metric in metrics.md."""
     lines = (OPERATIONS / "metrics.md").read_text().splitlines()
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| `")]
     assert all(len(row) == 5 and row[4] for row in rows)
     assert len(rows) == len({row[0] for row in rows}), "a metric is described twice"
     return {
-        name.strip("`"): (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels, *_ in rows
+        name.strip("`"): Documented(
+            kind,
+            frozenset(re.findall(r"`(\w+)`", labels)),
+            unit,
+            re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", meaning),
+        )
+        for name, kind, labels, unit, meaning in rows
     }
 
 
 def test_every_metric_is_documented_and_exported(exported: dict[str, Family]) -> None:
-    assert documented() == {name: (family.type, family.labels) for name, family in exported.items()}
-    assert all(family.help for family in exported.values())
+    """The page says of each what the broker says itself, and may say more behind it."""
+    described = documented()
+    assert {name: (family.type, family.labels) for name, family in exported.items()} == {
+        name: (metric.type, metric.labels) for name, metric in described.items()
+    }
+    for name, family in exported.items():
+        metric = described[name]
+        help_text = family.help.removesuffix(".")
+        assert help_text
+        assert metric.meaning.startswith(help_text), name
+        unit = name.removesuffix("_total").rpartition("_")[2]
+        if unit in ("bytes", "seconds"):
+            assert metric.unit == unit, name
 
 
 def expressions(dashboard: dict[str, Any]) -> list[str]:

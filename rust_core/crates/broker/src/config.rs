@@ -8,10 +8,9 @@ use std::time::Duration;
 use reactor::{DriverChoice, DriverKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::capacity;
 use crate::hosts::{self, AllowedHosts};
-pub use crate::log::{LogFormat, LogLevel};
 use crate::origins::Origins;
+pub use telemetry::log::{Format as LogFormat, Level as LogLevel};
 
 /// A setting that is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -291,14 +290,15 @@ impl Config {
         .collect()
     }
 
-    /// The settings for the shards, with the connections that they may hold in all.
-    pub(crate) fn limits(&self, max_connections: usize) -> Limits {
+    /// Return the settings for the shards, with the connections that they may hold in all, on a machine
+    /// with so many bytes of memory.
+    pub(crate) fn limits(&self, max_connections: usize, memory: usize) -> Limits {
         let ping_interval = (self.ping_interval_s > 0.0).then_some(self.ping_interval_s);
         Limits {
             max_payload: self.max_payload,
             max_control_line: self.max_control_line,
             max_pending: self.max_pending,
-            max_pending_total: self.max_pending_total.or(capacity::memory() / 2),
+            max_pending_total: self.max_pending_total.or(memory / 2),
             max_subscriptions: self.max_subscriptions,
             max_connections,
             ping_interval: ping_interval.map(Duration::from_secs_f64),

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use protocol::nats::encode;
 use reactor::{Conn, ConnId};
 
-use crate::counters::{Counter, Flow, Reason};
 use crate::http::inbox::REPLY;
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
+use crate::metrics::table::{Counter, Dropped, Flow};
 use crate::outbound::{self, Encoded};
-use crate::session::{Flags, Transport, TransportKind};
+use crate::reason::Reason;
+use crate::session::{Flags, Transport};
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::Weight;
+use crate::transport::TransportKind;
 
 /// What a delivery costs besides its bytes, expressed in bytes: operation, frame, look-ups.
 const OVERHEAD: usize = 64;
@@ -108,21 +110,21 @@ impl Shard {
             session, output, ..
         }) = io.writer(to.conn)
         else {
-            self.counts.add(Counter::DroppedClosed, 1);
+            self.counts.add_dropped(Dropped::Closed, 1);
             return;
         };
         let place = (to.index, to.generation);
         let subscription = session.subscriptions.value_mut(place);
         let Some(subscription) = subscription.filter(|one| one.max == 0 || one.delivered < one.max)
         else {
-            self.counts.add(Counter::DroppedUnsubscribed, 1);
+            self.counts.add_dropped(Dropped::Unsubscribed, 1);
             return;
         };
         subscription.delivered += 1;
         let is_last = subscription.delivered == subscription.max;
         let pending = output.len() + message.len();
         if pending > limits.max_pending {
-            self.counts.add(Counter::DroppedSlowConsumer, 1);
+            self.counts.add_dropped(Dropped::SlowConsumer, 1);
             self.end_slow_consumer(io, to.conn);
             return;
         }
@@ -155,6 +157,7 @@ impl Shard {
     /// Counts a message of `len` bytes that was appended to a client's output.
     #[inline]
     pub(crate) fn count_sent(&self, transport: TransportKind, len: usize) {
+        self.counts.add_appended();
         self.counts.add_flow(transport, Flow::OutMsgs, 1);
         self.counts.add_flow(transport, Flow::OutBytes, len as u64);
     }
@@ -174,6 +177,7 @@ impl Shard {
         }
         let message = parcel.message();
         let receivers = receivers.as_slice();
+        self.counts.add_arrived(receivers.len() as u64);
         let mut encoded = self.begin_encoding(receivers.len());
         for to in receivers {
             self.deliver(io, *to, &message, publisher, encoded.as_mut());
@@ -264,6 +268,7 @@ impl Shard {
                     weight,
                 };
                 io.mail(shard, mail);
+                self.counts.add_posted(slice.len() as u64);
                 io.spend(message.len() + OVERHEAD + size_of_val(slice));
                 if shard == usize::from(self.index) {
                     self.note_mailed(publisher);

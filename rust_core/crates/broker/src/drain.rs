@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use reactor::{Conn, ConnId};
 
-use crate::counters::Reason;
 use crate::outbound::{self, Framing};
+use crate::reason::Reason;
 use crate::session::{Flags, Session, Transport};
 use crate::shard::{Draining, Io, Shard, Timer};
 use crate::shared::ListenerKind;

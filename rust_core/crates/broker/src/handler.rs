@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use protocol::nats::{FromClient, Parser, encode, error};
 use reactor::{Closed, Conn, ConnId, Handler, Origin};
 
-use crate::counters::{Counter, Flow, Reason};
 use crate::http::events::HEARTBEAT;
 use crate::mail::Mail;
+use crate::metrics::table::{Counter, Dropped, Flow};
 use crate::nats::Read;
 use crate::outbound::{self, Framing};
+use crate::reason::Reason;
 use crate::session::{Deferred, Session, Transport};
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::ListenerKind;
@@ -109,11 +110,11 @@ impl Handler for Shard {
         self.note_ended(id);
         self.release_session(id, &mut session);
         let dropped = match reason {
-            Reason::SlowConsumer => Counter::DroppedSlowConsumer,
-            Reason::Shutdown => Counter::DroppedShutdown,
-            _ => Counter::DroppedClosed,
+            Reason::SlowConsumer => Dropped::SlowConsumer,
+            Reason::Shutdown => Dropped::Shutdown,
+            _ => Dropped::Closed,
         };
-        self.counts.add(dropped, unsent);
+        self.counts.add_unsent(dropped, unsent);
         if session.is_client {
             let transport = session.framing.transport();
             self.counts.add_flow(transport, Flow::Closed, 1);
@@ -171,7 +172,8 @@ impl Handler for Shard {
                     self.shared.weights[usize::from(to.shard)].subtract(weight);
                 }
                 let count = receivers.as_slice().len() as u64;
-                self.counts.add(Counter::DroppedShutdown, count);
+                self.counts.add_arrived(count);
+                self.counts.add_dropped(Dropped::Shutdown, count);
             }
             Mail::Barrier(barrier) => {
                 // Behind what the ended shard has sent before. If the one that waits has ended, too,

@@ -3,11 +3,12 @@
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | settings, their defaults and checks |
-//! | [`server`], `capacity` | the process's view: start, drain, stop, totals; what the limits allow |
+//! | [`server`], `capacity` | the process's view: start, drain, stop, counters; what the limits allow |
 //! | `handler` | what the reactor tells a shard: connections, bytes, timers, mail, turns |
 //! | `shard`, `shared` | one thread's state, and what all share; how connections begin and end |
 //! | `drain` | lame duck mode |
-//! | `session`, `subscriptions` | the state of one connection |
+//! | `session`, `subscriptions`, `traffic` | the state of one connection |
+//! | `transport`, `reason` | the kinds of connections, and the reasons of their ends |
 //! | `http`, `websocket` | from received bytes to the NATS stream |
 //! | `hosts`, `origins` | which names the broker is called by over HTTP, and which pages may call |
 //! | `info` | the greeting |
@@ -15,33 +16,32 @@
 //! | `delivery` | from a published message to its receivers |
 //! | `outbound` | what is appended to a connection's output |
 //! | `replies` | replies that wait for messages under way |
-//! | `monitor` | what is served of all this: pages for tools, metrics, history, the console |
-//! | `clients` | what clients say of themselves |
-//! | `histogram` | distributions of what is measured |
 //! | `random` | numbers that cannot be foretold |
-//! | `sample` | what a shard measures of itself |
-//! | `log` | what is logged, and how |
-//! | [`counters`] | what has happened, and the conservation rule |
+//! | `metrics` | the table of all metrics, the numbers of the shards, and the conservation rule |
+//! | `monitor` | the pages made of all this: for tools, metrics, history, the console |
+//! | `clients` | the accounts that clients give of themselves |
+//! | `sample` | the measurements that a shard takes of itself |
+//! | `log` | the events that are logged |
 
 mod capacity;
 mod clients;
 pub mod config;
-pub mod counters;
 mod delivery;
 mod drain;
 mod error;
 mod handler;
-mod histogram;
 mod hosts;
 mod http;
 mod info;
 mod log;
 mod mail;
+mod metrics;
 mod monitor;
 mod nats;
 mod origins;
 mod outbound;
 mod random;
+mod reason;
 mod replies;
 mod sample;
 pub mod server;
@@ -51,9 +51,10 @@ mod shared;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod subscriptions;
+mod traffic;
+mod transport;
 mod websocket;
 
 pub use config::{Config, ConfigError};
-pub use counters::Totals;
 pub use error::StartError;
 pub use server::Broker;

@@ -6,9 +6,10 @@ use protocol::nats::{
 use protocol::ws::close;
 use reactor::{Conn, ConnId};
 
-use crate::counters::{Counter, Reason};
 use crate::mail::{Barrier, Mail, Message, Subscriber};
+use crate::metrics::table::Counter;
 use crate::outbound;
+use crate::reason::Reason;
 use crate::session::{Flags, Session};
 use crate::shard::{Io, Shard};
 use crate::subscriptions::{Place, Subscription};

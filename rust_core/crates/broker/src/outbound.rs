@@ -7,8 +7,9 @@ use reactor::{Conn, Output};
 
 use crate::http::events::{EventFormat, encode_data, encode_id};
 use crate::mail::Message;
-use crate::session::{Flags, Session, TransportKind};
+use crate::session::{Flags, Session};
 use crate::subscriptions::Subscription;
+use crate::transport::TransportKind;
 
 /// How a connection's output is put together.
 pub(crate) enum Framing {

@@ -1,4 +1,4 @@
-//! The process's view of the broker: start, drain, stop, totals.
+//! The process's view of the broker: start, drain, stop, counters.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,16 +7,17 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use reactor::{DriverKind, Mailboxes, Reservation, ShardSpec, fdtable, work};
+use serde_json::{Map, Value};
 
 use crate::capacity::{self, Size, Tables};
 use crate::config::Config;
-use crate::counters::Totals;
 use crate::error::StartError;
 use crate::log::{self, Event};
 use crate::mail::Mail;
+use crate::monitor;
 use crate::random::SystemRandom;
 use crate::shard::Shard;
 use crate::shared::{ListenerKind, Shared};
@@ -122,7 +123,7 @@ impl Broker {
     /// `reason`, which may be empty.
     pub fn drain(&self, reason: &str) {
         if self.ending.draining.set(Instant::now()).is_ok() {
-            self.shared.log.write(Event::Draining {
+            self.log(Event::Draining {
                 reason: reason.to_owned(),
                 connections: self.connections(),
             });
@@ -134,7 +135,7 @@ impl Broker {
     /// empty.
     pub fn stop(&self, reason: &str) {
         if self.ending.stopping.set(()).is_ok() {
-            self.shared.log.write(Event::Stopping {
+            self.log(Event::Stopping {
                 reason: reason.to_owned(),
                 connections: self.connections(),
             });
@@ -172,19 +173,24 @@ impl Broker {
         threads.failure.clone().map_or(Ok(true), Err)
     }
 
-    /// What has happened so far.
+    /// Return the metrics of all shards since the start, as `/varz` shows them. Without those that the
+    /// monitor measures: `memory`, `cpu` and `subjects`.
     #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.shared.totals()
+    pub fn counters(&self) -> Map<String, Value> {
+        monitor::counters(&self.shared)
     }
 
     fn connections(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
+    fn log(&self, event: Event) {
+        self.shared.log.write(SystemTime::now(), event);
+    }
+
     fn log_start(&self, size: &Size) {
         self.threads().is_up = true;
-        self.shared.log.write(Event::Driver {
+        self.log(Event::Driver {
             driver: self.shared.driver.to_string(),
             reason: self
                 .fallback
@@ -194,7 +200,7 @@ impl Broker {
             max_connections: size.max_connections,
         });
         for (listener, address) in &self.addresses {
-            self.shared.log.write(Event::Listening {
+            self.log(Event::Listening {
                 listener,
                 address: *address,
             });
@@ -210,7 +216,7 @@ impl Broker {
             },
             _ => Event::Stopped,
         };
-        self.shared.log.write(event);
+        self.log(event);
         self.shared.log.flush(FLUSH_PATIENCE);
     }
 
@@ -330,10 +336,11 @@ fn run_shard(
         ))
     });
     if let Err(failure) = &outcome {
-        log.write(Event::ShardFailed {
+        let event = Event::ShardFailed {
             shard: index,
             detail: failure.clone(),
-        });
+        };
+        log.write(SystemTime::now(), event);
     }
     // Nobody listens when the broker failed to start.
     let _ = tell_ended.send(outcome);

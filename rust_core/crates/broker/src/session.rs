@@ -7,12 +7,14 @@ use protocol::nats::{ConnectOptions, FromClient, Parser};
 use protocol::ws::{Decoder, Role};
 
 use crate::clients::ClientInfo;
-use crate::counters::Reason;
 use crate::http::Http;
+use crate::log::{Client, Logged};
 use crate::outbound::Framing;
+use crate::reason::Reason;
 use crate::replies::HeldReplies;
 use crate::shared::ListenerKind;
 use crate::subscriptions::Subscriptions;
+use crate::traffic::Traffic;
 
 /// Largest message that the echo takes: what the Autobahn test suite sends.
 const MAX_ECHO: u32 = 64 << 20;
@@ -46,56 +48,6 @@ pub(crate) enum Transport {
     Echo(Box<Echo>),
     /// Taken out while its bytes are being read, or ended.
     Busy,
-}
-
-/// What a connection speaks, as counters tell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TransportKind {
-    /// NATS over plain TCP.
-    Tcp,
-    /// NATS over WebSocket, or the echo.
-    WebSocket,
-    /// Requests to the gateway, and streams of events.
-    Http,
-}
-
-impl TransportKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Tcp, Self::WebSocket, Self::Http];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::WebSocket => "websocket",
-            Self::Http => "http",
-        }
-    }
-}
-
-/// What has passed over one connection, as the broker sees it.
-#[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Traffic {
-    /// Messages that the client has published.
-    pub(crate) in_msgs: u64,
-    /// Bytes of their headers and payloads.
-    pub(crate) in_bytes: u64,
-    /// Messages appended to its output.
-    pub(crate) out_msgs: u64,
-    /// Bytes of their headers and payloads.
-    pub(crate) out_bytes: u64,
-    /// When the connection came, in seconds since the broker started.
-    pub(crate) started: u32,
-    /// When something last passed, alike.
-    pub(crate) active: u32,
-}
-
-impl Traffic {
-    /// A message of `len` bytes was appended to the output.
-    #[inline]
-    pub(crate) fn count_sent(&mut self, len: usize, second: u32) {
-        self.out_msgs += 1;
-        self.out_bytes += len as u64;
-        self.active = second;
-    }
 }
 
 /// What a client has asked for and how far its handshake has come.
@@ -218,6 +170,24 @@ impl Session {
             is_stalled: false,
             taken_mark: 0,
         }
+    }
+}
+
+impl Logged for Session {
+    fn client(&self) -> Client {
+        Client {
+            cid: self.cid,
+            remote: self.peer,
+            transport: self.framing.transport(),
+        }
+    }
+
+    fn info(&self) -> Option<Arc<ClientInfo>> {
+        self.info.clone()
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
     }
 }
 

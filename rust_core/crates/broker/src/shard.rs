@@ -12,13 +12,15 @@ use reactor::{ConnId, Mailboxes};
 use router::{Matches, Rng};
 
 use crate::clients::Clients;
-use crate::counters::{Counter, Counts, Reason};
 use crate::http::{Call, Date};
 use crate::log::ShardLog;
 use crate::mail::{Mail, Subscriber};
+use crate::metrics::shard::Counts;
+use crate::metrics::table::Counter;
 use crate::monitor::{Hot, Monitor};
 use crate::outbound::{self, Encoded, Framing};
 use crate::random::SystemRandom;
+use crate::reason::Reason;
 use crate::session::{Deferred, Session};
 use crate::shared::{ListenerKind, Shared};
 use crate::subscriptions::Place;
@@ -112,7 +114,7 @@ impl Shard {
     ) -> io::Result<Self> {
         Ok(Self {
             index: index as u16,
-            counts: Counts::new(Arc::clone(&shared.published[index])),
+            counts: Counts::new(Arc::clone(&shared.metrics[index])),
             log: ShardLog::new(Arc::clone(&shared.log), index as u16, shared.started),
             clients: Clients::default(),
             started: shared.started,
@@ -289,7 +291,7 @@ impl Shard {
     }
 
     pub(crate) fn publish_counts(&mut self, io: &Io) {
-        self.counts.set(Counter::Delivered, io.sent.items);
+        self.counts.set_delivered(io.sent.items);
         self.counts.set(Counter::WireBytesOut, io.sent.bytes);
         self.counts.set(Counter::Writes, io.sent.writes);
         self.counts.set(Counter::AcceptFailures, io.accept_failures);

@@ -8,15 +8,17 @@ use std::time::{Instant, SystemTime};
 use reactor::DriverKind;
 use router::SharedRouter;
 
-use crate::capacity::Size;
+use crate::capacity::{self, Size};
 use crate::config::{Config, GatewayLimits, Limits};
-use crate::counters::{Gauge, Published, Totals};
 use crate::error::StartError;
 use crate::hosts::AllowedHosts;
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::Log;
 use crate::mail::Subscriber;
+use crate::metrics::shard::ShardMetrics;
+use crate::metrics::table::Gauge;
+use crate::metrics::totals::Totals;
 use crate::origins::Origins;
 use crate::random::SystemRandom;
 
@@ -51,7 +53,7 @@ pub(crate) struct Shared {
     /// What waits in each shard's mailbox.
     pub(crate) weights: Box<[Weight]>,
     pub(crate) next_cid: AtomicU64,
-    pub(crate) published: Box<[Arc<Published>]>,
+    pub(crate) metrics: Box<[Arc<ShardMetrics>]>,
     pub(crate) driver: DriverKind,
     pub(crate) started: Instant,
     /// The same by the calendar.
@@ -79,7 +81,7 @@ impl Shared {
         let max_ws_message = MAX_WS_MESSAGE_SLACK + config.max_payload + config.max_control_line;
         Ok(Self {
             routing: SharedRouter::new(),
-            limits: config.limits(size.max_connections),
+            limits: config.limits(size.max_connections, capacity::memory()),
             gateway: config.gateway_limits().map_err(StartError::Config)?,
             hosts: config.hosts().map_err(StartError::Config)?,
             websocket_origins: config.websocket_origins().map_err(StartError::Config)?,
@@ -91,7 +93,7 @@ impl Shared {
             backlogs: (0..shards).map(|_| Backlog::default()).collect(),
             weights: (0..shards).map(|_| Weight::default()).collect(),
             next_cid: AtomicU64::new(1),
-            published: (0..shards).map(|_| Arc::new(Published::new())).collect(),
+            metrics: (0..shards).map(|_| Arc::new(ShardMetrics::new())).collect(),
             log: Arc::new(Log::new(config.log_level, shards)),
             driver,
             started: Instant::now(),
@@ -100,12 +102,12 @@ impl Shared {
     }
 
     pub(crate) fn totals(&self) -> Totals {
-        Totals::sum(self.published.iter().map(|shard| &**shard))
+        Totals::sum(self.metrics.iter().map(|shard| &**shard))
     }
 
     /// The sum of a gauge over all shards.
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
-        self.published.iter().map(|shard| shard.gauge(gauge)).sum()
+        self.metrics.iter().map(|shard| shard.gauge(gauge)).sum()
     }
 
     /// Bytes that wait for clients who do not take them.

@@ -8,12 +8,14 @@ use std::sync::atomic::Ordering;
 
 use reactor::sim::{Hosted, Simulation};
 use reactor::{DriverKind, Mailboxes, work};
+use telemetry::key::Key;
 
 use crate::capacity::Size;
 use crate::config::{Auto, Config};
-use crate::counters::{Counter, Totals};
 use crate::error::StartError;
 use crate::mail::Mail;
+use crate::metrics::table::{Counter, Dropped, PendingPlace};
+use crate::metrics::totals::Totals;
 use crate::random::SystemRandom;
 use crate::shard::Shard;
 use crate::shared::{ListenerKind, Shared};
@@ -116,28 +118,26 @@ impl SimulatedBroker {
         self.shards.iter().all(|shard| shard.borrow().has_ended())
     }
 
-    /// Totals of what has happened so far.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
+    fn totals(&self) -> Totals {
         self.shared.totals()
     }
 
-    /// Messages that wait in outputs, on their way to the network and in mailboxes, counted where they
-    /// are.
-    fn pending(&self) -> u64 {
-        let mut pending = 0;
+    /// Messages that wait in outputs or on their way to the network, and messages that wait in mail, by
+    /// looking at them.
+    fn pending(&self) -> (u64, u64) {
+        let (mut output, mut mail) = (0, 0);
         for shard in &self.shards {
             let shard = shard.borrow();
             let io = shard.io();
             let items = |id| io.conn(id).map_or(0, |conn| conn.output.items());
-            pending += io.connections.ids().map(items).sum::<u64>() + shard.queued_items();
-            shard.for_each_mail(|mail| {
-                if let Mail::Deliver { receivers, .. } = mail {
-                    pending += receivers.as_slice().len() as u64;
+            output += io.connections.ids().map(items).sum::<u64>() + shard.queued_items();
+            shard.for_each_mail(|one| {
+                if let Mail::Deliver { receivers, .. } = one {
+                    mail += receivers.as_slice().len() as u64;
                 }
             });
         }
-        pending
+        (output, mail)
     }
 
     /// Check what must hold between any two turns.
@@ -146,15 +146,20 @@ impl SimulatedBroker {
     /// The rule that is broken, with its figures.
     pub fn check(&self) -> Result<(), String> {
         let totals = self.totals();
-        let (matched, delivered) = (
-            totals.value(Counter::Matched),
-            totals.value(Counter::Delivered),
-        );
-        let (dropped, pending) = (totals.dropped(), self.pending());
-        if matched != delivered + dropped + pending {
+        let matched = totals.value(Counter::Matched);
+        let delivered = totals.value(Counter::Delivered);
+        let dropped: u64 = Dropped::ALL.iter().map(|why| totals.dropped(*why)).sum();
+        let (output, mail) = self.pending();
+        if matched != delivered + dropped + output + mail {
             return Err(format!(
                 "conservation: {matched} matched, {delivered} delivered + {dropped} dropped + \
-                 {pending} pending"
+                 {output} in outputs + {mail} in mail"
+            ));
+        }
+        let counted = [PendingPlace::Output, PendingPlace::Mail].map(|place| totals.pending(place));
+        if counted != [output as i64, mail as i64] {
+            return Err(format!(
+                "pending: {counted:?} counted, {output} in outputs and {mail} in mail"
             ));
         }
         let mut placed = 0;
@@ -198,9 +203,9 @@ impl SimulatedBroker {
     pub fn check_empty(&self) -> Result<(), String> {
         let (routes, pending) = (self.shared.routing.len(), self.pending());
         let clients = self.totals().connections();
-        if (routes, pending, clients) != (0, 0, 0) {
+        if (routes, pending, clients) != (0, (0, 0), 0) {
             return Err(format!(
-                "left: {routes} subscriptions, {pending} messages, {clients} clients"
+                "left: {routes} subscriptions, {pending:?} messages, {clients} clients"
             ));
         }
         for (n, shard) in self.shards.iter().enumerate() {

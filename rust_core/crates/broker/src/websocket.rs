@@ -4,9 +4,9 @@ use protocol::nats::{FromClient, Parser};
 use protocol::ws::{Decoder, Event, Kind, OpCode, Role, frame};
 use reactor::ConnId;
 
-use crate::counters::Reason;
 use crate::nats::Read;
 use crate::outbound;
+use crate::reason::Reason;
 use crate::session::{Echo, Transport};
 use crate::shard::{Io, Shard};
 

@@ -74,7 +74,7 @@ impl Broker {
     }
 
     fn counters(&self) -> PyResult<String> {
-        Ok(Value::Object(self.running()?.totals().to_json()).to_string())
+        Ok(Value::Object(self.running()?.counters()).to_string())
     }
 }
 

@@ -10,12 +10,15 @@ use super::events::{self, EventFormat};
 use super::inbox;
 use super::route::{Action, Call};
 use super::{Http, State};
-use crate::counters::{Counter, InFlight, Reason};
 use crate::mail::{Message, Subscriber};
+use crate::metrics::shard::InFlight;
+use crate::metrics::table::{Counter, Dropped};
 use crate::outbound;
-use crate::session::{Flags, Transport, TransportKind};
+use crate::reason::Reason;
+use crate::session::{Flags, Transport};
 use crate::shard::{Io, Shard, Timer};
 use crate::subscriptions::Subscription;
+use crate::transport::TransportKind;
 
 /// A request whose reply has not come.
 pub(crate) struct Waiting {
@@ -138,7 +141,7 @@ impl Shard {
         let now = io.now();
         let second = self.second(now);
         let Some(conn) = io.conn_mut(to.conn) else {
-            self.counts.add(Counter::DroppedClosed, 1);
+            self.counts.add_dropped(Dropped::Closed, 1);
             return;
         };
         let waiting = match &mut conn.session.transport {
@@ -149,12 +152,12 @@ impl Shard {
         };
         let (Some(waiting), Some(conn)) = (waiting, io.writer(to.conn)) else {
             // The second reply, one that came too late, or one to a request that was never made.
-            self.counts.add(Counter::DroppedUnsubscribed, 1);
+            self.counts.add_dropped(Dropped::Unsubscribed, 1);
             return;
         };
         if conn.output.len() + message.len() > self.shared.limits.max_pending {
             // It sends requests and does not read the answers.
-            self.counts.add(Counter::DroppedSlowConsumer, 1);
+            self.counts.add_dropped(Dropped::SlowConsumer, 1);
             self.end_slow_consumer(io, to.conn);
             return;
         }
@@ -162,10 +165,7 @@ impl Shard {
             conn.output.seal();
         }
         let waited = now.saturating_duration_since(waiting.begun());
-        self.counts
-            .published()
-            .gateway
-            .record(waited.as_nanos() as u64);
+        self.counts.record_gateway_wait(waited.as_nanos() as u64);
         let keep_alive = waiting.keep_alive && self.draining.is_none();
         let envelope = Envelope {
             date: self.date.at(now),
@@ -402,13 +402,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::counters::{Counts, Published};
+    use crate::metrics::shard::{Counts, ShardMetrics};
     use crate::shared::ListenerKind;
 
     #[test]
     fn only_the_token_of_the_request_ends_the_wait() {
         let now = Instant::now();
-        let counts = Counts::new(Arc::new(Published::new()));
+        let counts = Counts::new(Arc::new(ShardMetrics::new()));
         let mut http = Http::new(ListenerKind::Http);
         assert!(http.take_waiting(0, now).is_none(), "nothing is waited for");
         let token = 0x0123_4567_89ab_cdef;

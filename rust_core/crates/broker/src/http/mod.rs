@@ -23,12 +23,14 @@ use protocol::http::{
 use protocol::ws::{Batch, handshake};
 use reactor::ConnId;
 
-use crate::counters::{Counter, Flow, Reason};
+use crate::metrics::table::{Counter, Flow};
 use crate::origins::Source;
 use crate::outbound;
-use crate::session::{Echo, Flags, Transport, TransportKind};
+use crate::reason::Reason;
+use crate::session::{Echo, Flags, Transport};
 use crate::shard::{Io, Shard, Timer};
 use crate::shared::ListenerKind;
+use crate::transport::TransportKind;
 
 pub(crate) use answer::Date;
 pub(crate) use route::Call;

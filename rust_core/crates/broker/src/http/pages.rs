@@ -8,8 +8,9 @@ use reactor::ConnId;
 use super::answer::{self, Answer};
 use super::route::Call;
 use super::{Http, State};
-use crate::counters::{Counter, Reason};
+use crate::metrics::table::Counter;
 use crate::monitor::{self, Page, Survey};
+use crate::reason::Reason;
 use crate::session::Transport;
 use crate::shard::{Io, Shard, Timer};
 
@@ -70,7 +71,7 @@ impl Shard {
         let answer = match page {
             Page::Console => return self.show_console(io, id, call),
             Page::Varz => {
-                text = monitor.varz(&self.shared, !is_ready).to_string();
+                text = monitor.varz(&self.shared, is_ready).to_string();
                 Answer::json(&text)
             }
             Page::Health => Answer::json(r#"{"status":"ok"}"#),

@@ -10,9 +10,9 @@ use super::events::EventFormat;
 use super::fields;
 use super::timeout;
 use crate::config::GatewayLimits;
-use crate::counters::Reason;
 use crate::monitor::{MISSING, Page};
 use crate::origins::{Origins, Source};
+use crate::reason::Reason;
 
 /// What is to be done.
 #[derive(Debug, Default, PartialEq, Eq)]

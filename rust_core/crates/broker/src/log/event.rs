@@ -1,15 +1,24 @@
-//! What is logged, at which level, with which fields.
+//! The events, their levels and fields.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LogLevel;
-use crate::clients::ClientInfo;
-use crate::counters::Reason;
-use crate::session::{Traffic, TransportKind};
+use telemetry::key::Key;
+use telemetry::log::event::Visit;
+use telemetry::log::{Level, Topic as _, Value};
 
-/// Who an event is about.
+use crate::clients::ClientInfo;
+use crate::reason::Reason;
+use crate::traffic::Traffic;
+use crate::transport::TransportKind;
+
+/// The log of one broker.
+pub(crate) type Log = telemetry::log::Log<Event>;
+/// The thread that writes its lines.
+pub(crate) type Writer = telemetry::log::Writer<Event>;
+
+/// The connection that an event is about.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
     pub(crate) cid: u64,
@@ -17,13 +26,24 @@ pub(crate) struct Client {
     pub(crate) transport: TransportKind,
 }
 
-/// Everything that is ever logged. Texts that clients have sent are cut to a length and escaped when they
-/// are written; payloads, credentials and headers are in none of these.
+/// A connection, as far as the log may tell of it.
+pub(crate) trait Logged {
+    /// Return the connection's identity.
+    fn client(&self) -> Client;
+    /// Return the client's account of itself.
+    fn info(&self) -> Option<Arc<ClientInfo>>;
+    /// Return the messages that have passed.
+    fn traffic(&self) -> Traffic;
+}
+
+/// An event of the broker. Texts that clients have sent are cut to a length, and escaped when they are
+/// written; payloads, credentials and headers are in no event.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// The backend, and why it is not the best one.
+    /// The broker has started, on this backend.
     Driver {
         driver: String,
+        /// Obstacle to a better backend.
         reason: Option<String>,
         shards: usize,
         max_connections: usize,
@@ -35,7 +55,7 @@ pub(crate) enum Event {
     },
     /// A connection was accepted.
     ClientConnected(Client),
-    /// A client has said who it is.
+    /// A client has identified itself.
     ClientIdentified {
         client: Client,
         info: Option<Arc<ClientInfo>>,
@@ -45,10 +65,10 @@ pub(crate) enum Event {
         client: Client,
         reason: Reason,
         traffic: Traffic,
-        /// Seconds.
+        /// In seconds.
         duration: u32,
     },
-    /// A request of HTTP was answered by an error of the broker's own.
+    /// An HTTP request was answered with an error of the broker's own.
     RequestRefused {
         client: Client,
         status: u16,
@@ -56,39 +76,30 @@ pub(crate) enum Event {
     },
     /// A publisher is not read from for a moment, because a receiver has fallen behind.
     PublisherStalled(Client),
-    /// Connections wait that cannot be accepted; how often that was so since the start.
-    AcceptFailed { failures: u64 },
+    /// Connections wait that cannot be accepted.
+    AcceptFailed {
+        /// Failures since the start.
+        failures: u64,
+    },
     /// Lame duck mode has begun.
     Draining { reason: String, connections: usize },
-    /// It has ended with no client left.
+    /// Lame duck mode has ended with no client left.
     Drained { duration: Duration },
     /// The broker was told to end at once.
     Stopping { reason: String, connections: usize },
-    /// It has ended.
+    /// The broker has ended.
     Stopped,
     /// A shard has failed, which ends the broker.
     ShardFailed { shard: usize, detail: String },
-    /// Lines that nobody took in time.
-    LinesLost { lost: u64 },
-    /// Lines that were left out because there were too many of their kind.
-    LinesSuppressed { of: Topic, suppressed: u64 },
 }
 
-/// A field's value.
-pub(super) enum Value<'a> {
-    Text(&'a str),
-    Number(u64),
-    Address(SocketAddr),
-    /// Written in seconds.
-    Time(Duration),
-}
-
-const UNPROTECTED: &str =
-    "the monitor has no authentication: whoever reaches this address sees everything it shows";
+const UNPROTECTED: &str = "the monitor has no authentication: every host that reaches this address sees all that it shows";
 const EXHAUSTED: &str = "no descriptors or memory left: connections wait to be accepted";
 
-impl Event {
-    pub(super) const fn kind(&self) -> &'static str {
+impl telemetry::log::Event for Event {
+    type Topic = Topic;
+
+    fn kind(&self) -> &'static str {
         match self {
             Self::Driver { .. } => "driver",
             Self::Listening { .. } => "listening",
@@ -103,12 +114,10 @@ impl Event {
             Self::Stopping { .. } => "stopping",
             Self::Stopped => "stopped",
             Self::ShardFailed { .. } => "shard_failed",
-            Self::LinesLost { .. } => "lines_lost",
-            Self::LinesSuppressed { .. } => "lines_suppressed",
         }
     }
 
-    pub(super) fn level(&self) -> LogLevel {
+    fn level(&self) -> Level {
         match self {
             Self::ClientConnected(_) => Topic::Connected.level(),
             Self::ClientIdentified { .. } => Topic::Identified.level(),
@@ -116,39 +125,34 @@ impl Event {
             Self::RequestRefused { .. } => Topic::Refused.level(),
             Self::PublisherStalled(_) => Topic::Stalled.level(),
             Self::AcceptFailed { .. } => Topic::AcceptFailed.level(),
-            Self::LinesSuppressed { of, .. } => of.level(),
-            Self::Listening { .. } if self.is_unprotected() => LogLevel::Warning,
-            Self::LinesLost { .. } => LogLevel::Warning,
-            Self::ShardFailed { .. } => LogLevel::Error,
+            Self::Listening { .. } if self.is_unprotected() => Level::Warning,
+            Self::ShardFailed { .. } => Level::Error,
             Self::Driver { .. }
             | Self::Listening { .. }
             | Self::Draining { .. }
             | Self::Drained { .. }
             | Self::Stopping { .. }
-            | Self::Stopped => LogLevel::Info,
+            | Self::Stopped => Level::Info,
         }
     }
 
-    /// Whether this is a monitor that other machines may reach.
+    fn fields(&self, visit: &mut Visit<'_>) {
+        match self.client() {
+            Some(client) => self.client_fields(client, visit),
+            None => self.broker_fields(visit),
+        }
+    }
+}
+
+impl Event {
+    /// Return whether this is a monitor that other machines may reach.
     fn is_unprotected(&self) -> bool {
         matches!(self, Self::Listening { listener: "monitor", address }
             if !address.ip().to_canonical().is_loopback())
     }
 
-    /// Hands each field to `visit`, in the order in which they are written.
-    pub(super) fn fields<'a>(&'a self, mut visit: impl FnMut(&'static str, Value<'a>)) {
-        match self.client() {
-            Some(client) => self.client_fields(client, &mut visit),
-            None => self.broker_fields(&mut visit),
-        }
-    }
-
-    /// The fields of an event that is about a client.
-    fn client_fields<'a>(
-        &'a self,
-        client: &'a Client,
-        visit: &mut impl FnMut(&'static str, Value<'a>),
-    ) {
+    /// Visit the fields of an event that is about a client.
+    fn client_fields(&self, client: &Client, visit: &mut Visit<'_>) {
         use Value::{Address, Number, Text};
         visit("cid", Number(client.cid));
         visit("remote", Address(client.remote));
@@ -182,8 +186,8 @@ impl Event {
         }
     }
 
-    /// The fields of an event that is about the broker.
-    fn broker_fields<'a>(&'a self, visit: &mut impl FnMut(&'static str, Value<'a>)) {
+    /// Visit the fields of an event that is about the broker.
+    fn broker_fields(&self, visit: &mut Visit<'_>) {
         use Value::{Address, Number, Text, Time};
         match self {
             Self::Driver {
@@ -229,14 +233,6 @@ impl Event {
                 visit("failed_shard", Number(*shard as u64));
                 visit("reason", Text(detail));
             }
-            Self::LinesLost { lost } => visit("lost", Number(*lost)),
-            Self::LinesSuppressed { of, suppressed } => {
-                visit("of", Text(of.kind()));
-                if let Topic::Closed(reason) = of {
-                    visit("reason", Text(reason.name()));
-                }
-                visit("suppressed", Number(*suppressed));
-            }
             _ => {}
         }
     }
@@ -253,7 +249,7 @@ impl Event {
     }
 }
 
-/// What has a rate of its own: the kinds that clients bring about, and of closes each reason, so that a
+/// Events that share a rate: each kind that clients bring about, and of closes each reason, so that a
 /// flood of one hides no other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Topic {
@@ -265,34 +261,56 @@ pub(crate) enum Topic {
     Closed(Reason),
 }
 
-impl Topic {
-    const PLAIN: [Self; 5] = [
-        Self::Connected,
-        Self::Identified,
-        Self::Refused,
-        Self::Stalled,
-        Self::AcceptFailed,
-    ];
-    pub(super) const COUNT: usize = Self::PLAIN.len() + Reason::ALL.len();
+const PLAIN: [Topic; 5] = [
+    Topic::Connected,
+    Topic::Identified,
+    Topic::Refused,
+    Topic::Stalled,
+    Topic::AcceptFailed,
+];
+const TOPICS: usize = PLAIN.len() + Reason::ALL.len();
 
-    pub(super) fn all() -> impl Iterator<Item = Self> {
-        let closed = Reason::ALL.iter().map(|reason| Self::Closed(*reason));
-        Self::PLAIN.into_iter().chain(closed)
-    }
+impl Key for Topic {
+    type About = ();
+    type Array<T: Send + Sync> = [T; TOPICS];
+
+    const ALL: &'static [Self] = &{
+        let mut all = [Self::Connected; TOPICS];
+        let mut index = 0;
+        while index < TOPICS {
+            all[index] = if index < PLAIN.len() {
+                PLAIN[index]
+            } else {
+                Self::Closed(Reason::ALL[index - PLAIN.len()])
+            };
+            index += 1;
+        }
+        all
+    };
 
     #[inline]
-    pub(super) const fn index(self) -> usize {
+    fn index(self) -> usize {
         match self {
             Self::Connected => 0,
             Self::Identified => 1,
             Self::Refused => 2,
             Self::Stalled => 3,
             Self::AcceptFailed => 4,
-            Self::Closed(reason) => Self::PLAIN.len() + reason as usize,
+            Self::Closed(reason) => PLAIN.len() + reason.index(),
         }
     }
 
-    pub(super) const fn kind(self) -> &'static str {
+    fn about(self) -> &'static () {
+        &()
+    }
+
+    fn array<T: Send + Sync>(mut make: impl FnMut(Self) -> T) -> [T; TOPICS] {
+        std::array::from_fn(|index| make(Self::ALL[index]))
+    }
+}
+
+impl telemetry::log::Topic for Topic {
+    fn kind(self) -> &'static str {
         match self {
             Self::Connected => "client_connected",
             Self::Identified => "client_identified",
@@ -304,24 +322,30 @@ impl Topic {
     }
 
     #[inline]
-    pub(super) const fn level(self) -> LogLevel {
+    fn level(self) -> Level {
         match self {
-            Self::Connected | Self::Identified | Self::Refused => LogLevel::Debug,
-            Self::Stalled => LogLevel::Debug,
-            Self::AcceptFailed => LogLevel::Warning,
+            Self::Connected | Self::Identified | Self::Refused => Level::Debug,
+            Self::Stalled => Level::Debug,
+            Self::AcceptFailed => Level::Warning,
             Self::Closed(reason) => level_of_close(reason),
+        }
+    }
+
+    fn fields(self, visit: &mut Visit<'_>) {
+        if let Self::Closed(reason) = self {
+            visit("reason", Value::Text(reason.name()));
         }
     }
 }
 
-/// Ends that every client may have in good order, or for which the network is to blame, are of no
-/// concern one by one.
-const fn level_of_close(reason: Reason) -> LogLevel {
+/// Return the level of a close. An end that every client may have in good order, or that the network has
+/// caused, does not concern an operator by itself.
+const fn level_of_close(reason: Reason) -> Level {
     match reason {
         Reason::ClientClosed
         | Reason::ConnectionFailed
         | Reason::HttpAnswered
-        | Reason::Shutdown => LogLevel::Debug,
+        | Reason::Shutdown => Level::Debug,
         Reason::SlowConsumer
         | Reason::Stale
         | Reason::ProtocolError
@@ -331,19 +355,24 @@ const fn level_of_close(reason: Reason) -> LogLevel {
         | Reason::TooManyConnections
         | Reason::NoMemory
         | Reason::HandshakeTimeout
-        | Reason::Refused => LogLevel::Warning,
+        | Reason::Refused => Level::Warning,
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::{Read, pipe};
+    use std::time::UNIX_EPOCH;
+
+    use telemetry::log::{Event as _, Format};
+
     use super::*;
 
     #[test]
     fn every_topic_has_a_place_of_its_own() {
-        let indexes: Vec<_> = Topic::all().map(Topic::index).collect();
-        assert_eq!(indexes, (0..Topic::COUNT).collect::<Vec<_>>());
+        let indexes: Vec<_> = Topic::ALL.iter().map(|topic| topic.index()).collect();
+        assert_eq!(indexes, (0..TOPICS).collect::<Vec<_>>());
     }
 
     #[test]
@@ -358,11 +387,113 @@ mod tests {
             "[::1]:1",
             "[::ffff:127.0.0.1]:1",
         ] {
-            assert_eq!(level("monitor", address), LogLevel::Info, "{address}");
+            assert_eq!(level("monitor", address), Level::Info, "{address}");
         }
         for address in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[2001:db8::1]:1"] {
-            assert_eq!(level("monitor", address), LogLevel::Warning, "{address}");
-            assert_eq!(level("http", address), LogLevel::Info, "{address}");
+            assert_eq!(level("monitor", address), Level::Warning, "{address}");
+            assert_eq!(level("http", address), Level::Info, "{address}");
         }
+    }
+
+    /// Write events of the broker as a whole and return the text.
+    fn written(format: Format, events: impl IntoIterator<Item = Event>) -> String {
+        let (mut reader, writer) = pipe().unwrap();
+        let log = Arc::new(Log::new(Level::Debug, 1));
+        let writer = Writer::start_on(&log, format, Box::new(writer)).unwrap();
+        let time = UNIX_EPOCH + Duration::from_millis(1_790_000_000_042);
+        events.into_iter().for_each(|event| log.write(time, event));
+        drop(writer);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn client() -> Client {
+        Client {
+            cid: 7,
+            remote: "[::ffff:127.0.0.1]:4222".parse().unwrap(),
+            transport: TransportKind::WebSocket,
+        }
+    }
+
+    fn closed() -> Event {
+        Event::ClientClosed {
+            client: client(),
+            reason: Reason::SlowConsumer,
+            traffic: Traffic {
+                in_bytes: 5,
+                ..Traffic::default()
+            },
+            duration: 60,
+        }
+    }
+
+    #[test]
+    fn lines_of_clients() {
+        assert_eq!(
+            written(Format::Text, [closed()]),
+            "time=2026-09-21T14:13:20.042Z level=warning kind=client_closed cid=7 \
+             remote=127.0.0.1:4222 transport=websocket reason=slow_consumer duration_s=60 \
+             in_msgs=0 in_bytes=5 out_msgs=0 out_bytes=0\n"
+        );
+        assert_eq!(
+            written(Format::Json, [closed()]),
+            "{\"time\":\"2026-09-21T14:13:20.042Z\",\"level\":\"warning\",\"kind\":\"client_closed\",\
+             \"cid\":7,\"remote\":\"127.0.0.1:4222\",\"transport\":\"websocket\",\
+             \"reason\":\"slow_consumer\",\"duration_s\":60,\"in_msgs\":0,\"in_bytes\":5,\
+             \"out_msgs\":0,\"out_bytes\":0}\n"
+        );
+        let identified = Event::ClientIdentified {
+            client: client(),
+            info: Some(Arc::new(ClientInfo {
+                name: "a b".into(),
+                lang: "".into(),
+                version: "1.2".into(),
+            })),
+        };
+        assert!(
+            written(Format::Text, [identified])
+                .ends_with(" transport=websocket name=\"a b\" lang=\"\" version=1.2\n")
+        );
+    }
+
+    #[test]
+    fn lines_of_the_broker() {
+        let drained = Event::Drained {
+            duration: Duration::from_micros(1_234_567),
+        };
+        let draining = Event::Draining {
+            reason: String::new(),
+            connections: 2,
+        };
+        let text = written(Format::Text, [draining, drained, Event::Stopped]);
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_once(" kind=").unwrap().1)
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "draining connections=2",
+                "drained duration_s=1.235",
+                "stopped"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_suppressed_close_names_its_reason() {
+        let mut fields = Vec::new();
+        let topic = Topic::Closed(Reason::Stale);
+        topic.fields(&mut |name, value| {
+            if let Value::Text(text) = value {
+                fields.push((name, text.to_owned()));
+            }
+        });
+        assert_eq!(fields, [("reason", "stale".to_owned())]);
+        assert_eq!(
+            (topic.kind(), topic.level()),
+            ("client_closed", Level::Warning)
+        );
     }
 }

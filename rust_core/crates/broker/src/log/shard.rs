@@ -1,26 +1,21 @@
-//! What a shard's events cost it: a comparison, mostly.
+//! The calls by which a shard logs its events. An event that is not logged costs a comparison.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
-use super::event::{Client, Event, Topic};
-use super::limit::Bucket;
-use super::{Log, LogLevel};
-use crate::counters::Reason;
-use crate::session::Session;
+use telemetry::log::Source;
 
-/// Characters of an error's text that are kept, which may name what a client has sent.
+use super::event::{Event, Log, Logged, Topic};
+use crate::reason::Reason;
+
+/// Characters of an error's text that are kept; the text may hold what a client has sent.
 const LONGEST_TEXT: usize = 128;
 
-/// One shard's way to the log. Times are those of the shard's turn.
+/// One shard's way to the log. Rates go by the time of the shard's turn.
 pub(crate) struct ShardLog {
-    log: Arc<Log>,
-    /// The log's own, where no other shard's lock is near.
-    level: LogLevel,
-    shard: u16,
-    /// When the broker started.
+    source: Source<Event>,
+    /// Time at which the broker started.
     started: Instant,
-    buckets: [Bucket; Topic::COUNT],
     /// Failures to accept that are known.
     accept_failures: u64,
 }
@@ -28,41 +23,39 @@ pub(crate) struct ShardLog {
 impl ShardLog {
     pub(crate) fn new(log: Arc<Log>, shard: u16, started: Instant) -> Self {
         Self {
-            level: log.level,
-            log,
-            shard,
+            source: Source::new(log, shard, started),
             started,
-            buckets: [Bucket::new(started); Topic::COUNT],
             accept_failures: 0,
         }
     }
 
     #[inline]
-    pub(crate) fn connected(&mut self, now: Instant, session: &Session) {
-        if self.admits(Topic::Connected, now) {
-            self.push(Event::ClientConnected(client(session)));
+    pub(crate) fn connected(&mut self, now: Instant, connection: &impl Logged) {
+        if self.source.admits(Topic::Connected, now) {
+            self.push(Event::ClientConnected(connection.client()));
         }
     }
 
     #[inline]
-    pub(crate) fn identified(&mut self, now: Instant, session: &Session) {
-        if self.admits(Topic::Identified, now) {
+    pub(crate) fn identified(&mut self, now: Instant, connection: &impl Logged) {
+        if self.source.admits(Topic::Identified, now) {
             self.push(Event::ClientIdentified {
-                client: client(session),
-                info: session.info.clone(),
+                client: connection.client(),
+                info: connection.info(),
             });
         }
     }
 
     #[inline]
-    pub(crate) fn closed(&mut self, now: Instant, session: &Session, reason: Reason) {
-        if self.admits(Topic::Closed(reason), now) {
+    pub(crate) fn closed(&mut self, now: Instant, connection: &impl Logged, reason: Reason) {
+        if self.source.admits(Topic::Closed(reason), now) {
             let second = now.saturating_duration_since(self.started).as_secs() as u32;
+            let traffic = connection.traffic();
             self.push(Event::ClientClosed {
-                client: client(session),
+                client: connection.client(),
                 reason,
-                traffic: session.traffic,
-                duration: second.saturating_sub(session.traffic.started),
+                traffic,
+                duration: second.saturating_sub(traffic.started),
             });
         }
     }
@@ -71,15 +64,15 @@ impl ShardLog {
     pub(crate) fn refused(
         &mut self,
         now: Instant,
-        session: Option<&Session>,
+        connection: Option<&impl Logged>,
         status: u16,
         detail: &str,
     ) {
-        if let Some(session) = session
-            && self.admits(Topic::Refused, now)
+        if let Some(connection) = connection
+            && self.source.admits(Topic::Refused, now)
         {
             self.push(Event::RequestRefused {
-                client: client(session),
+                client: connection.client(),
                 status,
                 detail: clip(detail),
             });
@@ -87,50 +80,29 @@ impl ShardLog {
     }
 
     #[inline]
-    pub(crate) fn stalled(&mut self, now: Instant, session: &Session) {
-        if self.admits(Topic::Stalled, now) {
-            self.push(Event::PublisherStalled(client(session)));
+    pub(crate) fn stalled(&mut self, now: Instant, connection: &impl Logged) {
+        if self.source.admits(Topic::Stalled, now) {
+            self.push(Event::PublisherStalled(connection.client()));
         }
     }
 
-    /// Told once a turn how often accepting has failed since the start.
+    /// Take note, once a turn, of the failures to accept since the start.
     #[inline]
     pub(crate) fn accept_failures(&mut self, now: Instant, failures: u64) {
         let has_failed = failures > self.accept_failures;
         self.accept_failures = failures;
-        if has_failed && self.admits(Topic::AcceptFailed, now) {
+        if has_failed && self.source.admits(Topic::AcceptFailed, now) {
             self.push(Event::AcceptFailed { failures });
         }
     }
 
-    /// Whether an event is asked for and within its rate.
-    #[inline]
-    fn admits(&mut self, topic: Topic, now: Instant) -> bool {
-        if topic.level() < self.level {
-            return false;
-        }
-        let is_admitted = self.buckets[topic.index()].take(now);
-        if !is_admitted {
-            self.log.count_suppressed(self.shard, topic);
-        }
-        is_admitted
-    }
-
     #[cold]
     fn push(&self, event: Event) {
-        self.log.push(Some(self.shard), event);
+        self.source.push(SystemTime::now(), event);
     }
 }
 
-fn client(session: &Session) -> Client {
-    Client {
-        cid: session.cid,
-        remote: session.peer,
-        transport: session.framing.transport(),
-    }
-}
-
-/// As much of a text as a line shows.
+/// Cut a text to the length that a line shows.
 fn clip(text: &str) -> Box<str> {
     match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => format!("{}...", &text[..end]).into(),
@@ -140,21 +112,47 @@ fn clip(text: &str) -> Box<str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::shared::ListenerKind;
+    use std::net::SocketAddr;
 
-    /// Allocations of a thousand connections that begin and end at once.
-    fn allocations(level: LogLevel) -> u64 {
+    use telemetry::log::Level;
+
+    use super::super::event::Client;
+    use super::*;
+    use crate::clients::ClientInfo;
+    use crate::traffic::Traffic;
+    use crate::transport::TransportKind;
+
+    /// A connection of a client that says nothing of itself.
+    struct Connection;
+
+    impl Logged for Connection {
+        fn client(&self) -> Client {
+            Client {
+                cid: 1,
+                remote: SocketAddr::from(([127, 0, 0, 1], 4222)),
+                transport: TransportKind::Tcp,
+            }
+        }
+
+        fn info(&self) -> Option<Arc<ClientInfo>> {
+            None
+        }
+
+        fn traffic(&self) -> Traffic {
+            Traffic::default()
+        }
+    }
+
+    /// Return the allocations of a thousand connections that begin and end at once.
+    fn allocations(level: Level) -> u64 {
         let now = Instant::now();
         let mut log = ShardLog::new(Arc::new(Log::new(level, 1)), 0, now);
-        let peer = std::net::SocketAddr::from(([127, 0, 0, 1], 4222));
-        let session = Session::new(1, peer, ListenerKind::Tcp, 0);
         let mut herd = || {
             for _ in 0..1000 {
-                log.connected(now, &session);
-                log.identified(now, &session);
-                log.refused(now, Some(&session), 404, "nothing here");
-                log.closed(now, &session, Reason::ClientClosed);
+                log.connected(now, &Connection);
+                log.identified(now, &Connection);
+                log.refused(now, Some(&Connection), 404, "nothing here");
+                log.closed(now, &Connection, Reason::ClientClosed);
             }
         };
         // The burst, which is written.
@@ -164,8 +162,8 @@ mod tests {
 
     #[test]
     fn what_is_not_written_is_not_made_either() {
-        assert_eq!(allocations(LogLevel::Info), 0, "not asked for");
-        assert_eq!(allocations(LogLevel::Debug), 0, "beyond their rate");
+        assert_eq!(allocations(Level::Info), 0, "not asked for");
+        assert_eq!(allocations(Level::Debug), 0, "beyond their rate");
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! `/connz`: the clients' connections, page by page.
 
 use std::borrow::Cow;
+use std::time::Instant;
 
 use reactor::Conn;
 use serde::Serialize;
 use serde_json::{Value, json};
+use telemetry::time::{Clock, rfc3339, uptime};
 
 use super::query::Parameters;
 use super::selection::Candidate;
-use super::time::{Clock, rfc3339, uptime};
-use crate::session::{Session, TransportKind};
+use crate::session::Session;
+use crate::transport::TransportKind;
 
 /// The most connections, or subscriptions, of a page.
 pub(crate) const MAX_LIMIT: u64 = 1024;
@@ -132,6 +134,7 @@ impl Query {
         conn: &Conn<Session>,
         candidate: &Candidate,
         clock: &Clock,
+        now: Instant,
         listed: &mut usize,
     ) -> String {
         let session = &conn.session;
@@ -146,8 +149,8 @@ impl Query {
             start: rfc3339(clock.at(traffic.started)),
             last_activity: rfc3339(clock.at(traffic.active)),
             rtt: "",
-            uptime: uptime(clock.since(traffic.started)),
-            idle: uptime(clock.since(traffic.active)),
+            uptime: uptime(clock.since(traffic.started, now)),
+            idle: uptime(clock.since(traffic.active, now)),
             pending_bytes: conn.output.len(),
             in_msgs: traffic.in_msgs,
             out_msgs: traffic.out_msgs,

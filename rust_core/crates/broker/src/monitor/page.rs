@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::exposition::Format;
-use super::history::RESOLUTIONS;
+use telemetry::exposition::Format;
+use telemetry::rings::RESOLUTIONS;
+
 use super::query::Parameters;
 use super::survey::Question;
 use super::{connz, subsz};

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::connz::MAX_LIMIT;
 use super::query::Parameters;
-use crate::counters::{Counter, Flow, Totals};
+use crate::metrics::table::{Counter, Flow};
+use crate::metrics::totals::Totals;
 use crate::subscriptions::Subscription;
 
 /// What is asked for.

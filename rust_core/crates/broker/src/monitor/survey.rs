@@ -13,13 +13,14 @@ use std::time::{Duration, SystemTime};
 
 use reactor::ConnId;
 use serde_json::Value;
+use telemetry::space_saving::Frequent;
+use telemetry::time::{Clock, rfc3339};
 
-use super::hot::Seen;
+use super::hot;
 use super::selection::{Candidate, Selection};
-use super::time::{Clock, rfc3339};
 use super::{connz, subsz};
-use crate::counters::Totals;
 use crate::mail::Mail;
+use crate::metrics::totals::Totals;
 use crate::shard::{Io, Shard};
 
 /// Connections and subscriptions that a shard looks at in one turn.
@@ -83,7 +84,7 @@ impl Asked {
     fn first_task(&self) -> Task {
         match &*self.question {
             Question::Connz(_) | Question::Subsz(_) => Task::Select(self.sweep()),
-            Question::Subjects { .. } => Task::Heat(Seen::default()),
+            Question::Subjects { .. } => Task::Heat(Frequent::default()),
         }
     }
 
@@ -113,7 +114,7 @@ enum Task {
     /// Describe these, each with its row on the page.
     Describe(Vec<(usize, Candidate)>, Vec<(usize, String)>),
     /// Say which subjects are hot.
-    Heat(Seen),
+    Heat(Frequent),
 }
 
 /// How far a shard's connections have been looked through.
@@ -133,7 +134,7 @@ impl Survey {
         self.task = match self.task {
             Task::Select(_) => Task::Select(Sweep::default()),
             Task::Describe(..) => Task::Describe(Vec::new(), Vec::new()),
-            Task::Heat(_) => Task::Heat(Seen::default()),
+            Task::Heat(_) => Task::Heat(Frequent::default()),
         };
         (usize::from(self.asker), Mail::Surveyed(self))
     }
@@ -149,7 +150,7 @@ struct Pending {
     missing: Option<usize>,
     sweep: Sweep,
     rows: Vec<(usize, String)>,
-    heat: Seen,
+    heat: Frequent,
 }
 
 /// The surveys of the monitor's shard.
@@ -197,7 +198,7 @@ impl Shard {
             missing: None,
             sweep: asked.sweep(),
             rows: Vec::new(),
-            heat: Seen::default(),
+            heat: Frequent::default(),
             asked: Arc::new(asked),
         });
         self.start_surveys(io);
@@ -230,12 +231,12 @@ impl Shard {
                 !question.is_about_each() || self.sweep(io, question, sweep)
             }
             Task::Describe(candidates, rows) => {
-                let clock = Clock::new(&self.shared);
+                let clock = Clock::new(self.shared.start, self.shared.started);
                 *rows = describe(io, question, mem::take(candidates), &clock);
                 true
             }
             Task::Heat(seen) => {
-                *seen = self.hot.seen(io.now());
+                *seen = self.hot.frequent(io.now());
                 true
             }
         };
@@ -359,7 +360,7 @@ impl Shard {
                     head.to_string()
                 }
             }
-            Question::Subjects { limit } => done.heat.to_json(*limit).to_string(),
+            Question::Subjects { limit } => hot::to_json(&done.heat, *limit).to_string(),
         }
     }
 }
@@ -424,7 +425,7 @@ fn describe(
     let rows = candidates.into_iter().filter_map(|(row, candidate)| {
         let conn = io.conn(candidate.conn)?;
         let text = match question {
-            Question::Connz(query) => query.row(conn, &candidate, clock, &mut listed),
+            Question::Connz(query) => query.row(conn, &candidate, clock, io.now(), &mut listed),
             Question::Subsz(_) => {
                 let index = candidate.index;
                 let mut found = conn.session.subscriptions.iter_in(index..index + 1);

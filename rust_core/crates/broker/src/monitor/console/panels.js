@@ -26,7 +26,7 @@ function memorySeries(history) {
   const parts = columns({
     Connections: "mem_connections_bytes",
     Routing: "mem_routing_bytes",
-    Pending: "mem_pending_bytes",
+    Pending: "pending_bytes",
     Buffers: "mem_buffers_bytes",
   })(history);
   const named = (i) => parts.reduce((total, { values }) => total + (values[i] ?? 0), 0);

@@ -1,55 +1,59 @@
-//! Events on their way to the writer: bounded, and nobody who adds one waits.
+//! Events on their way to the writer, bounded in number. Adding one never waits.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::Record;
+use super::event::Event;
+use super::record::Record;
 
-/// Events that may wait. What comes beyond is counted and lost.
+/// Events that may wait. Those beyond are counted and lost.
 pub(super) const CAPACITY: usize = 1024;
 
-/// Between two lines that say how much was lost while there is more to write.
-const SAY_LOST_EVERY: Duration = Duration::from_secs(1);
+/// Time between two accounts of lost lines while there is more to write.
+const TELL_LOST_EVERY: Duration = Duration::from_secs(1);
 
 /// The queue. Its lock is held for moments only, and never while anything is written.
-pub(super) struct Queue {
-    state: Mutex<State>,
-    /// The writer waits for it.
+pub(super) struct Queue<E: Event> {
+    state: Mutex<State<E>>,
+    /// Signal to the writer that there is work.
     arrived: Condvar,
-    /// Whoever waits until everything is written waits for it.
+    /// Signal to [`Queue::wait_written`] that there is none.
     rested: Condvar,
 }
 
-struct State {
-    records: VecDeque<Record>,
+struct State<E: Event> {
+    records: VecDeque<Record<E>>,
+    /// Records that were never written, since the start.
     lost: u64,
-    /// Of these, those that a line has told of.
+    /// Lost records that a line has told of.
     lost_told: u64,
-    told_at: Instant,
+    /// Time of that line, or of the writer's start; `None` before.
+    told_at: Option<Instant>,
     /// The writer has something in hand.
     is_busy: bool,
+    /// The writer waits for work.
     is_waiting: bool,
     is_closed: bool,
 }
 
-/// What the writer is to do next.
-pub(super) struct Work {
-    pub(super) record: Option<Record>,
-    /// Records that were lost since the last time.
+/// The writer's next work.
+pub(super) struct Work<E: Event> {
+    pub(super) record: Option<Record<E>>,
+    /// Records that were lost since the last account of them.
     pub(super) lost: u64,
     /// Nothing more will come.
     pub(super) is_end: bool,
 }
 
-impl Queue {
+impl<E: Event> Queue<E> {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::new(State {
                 records: VecDeque::new(),
                 lost: 0,
                 lost_told: 0,
-                told_at: Instant::now(),
+                told_at: None,
                 is_busy: false,
                 is_waiting: false,
                 is_closed: false,
@@ -59,8 +63,8 @@ impl Queue {
         }
     }
 
-    /// Adds a record, or counts it as lost.
-    pub(super) fn push(&self, record: Record) {
+    /// Add a record, or count it as lost.
+    pub(super) fn push(&self, record: Record<E>) {
         let mut state = self.lock();
         if state.is_closed || state.records.len() >= CAPACITY {
             state.lost += 1;
@@ -74,7 +78,7 @@ impl Queue {
         }
     }
 
-    /// Counts a record as lost that was taken and could not be written.
+    /// Count a record as lost that was taken and could not be written.
     pub(super) fn count_lost(&self) {
         self.lock().lost += 1;
     }
@@ -83,9 +87,8 @@ impl Queue {
         self.lock().lost
     }
 
-    /// Waits for something to write, at most until `until`. The writer calls it when it has done what
-    /// it was given before.
-    pub(super) fn take(&self, until: Instant) -> Work {
+    /// Wait for work, at most until `until`. The writer calls it when its last work is done.
+    pub(super) fn take(&self, until: Instant) -> Work<E> {
         let mut state = self.lock();
         state.is_busy = false;
         loop {
@@ -102,35 +105,36 @@ impl Queue {
         }
     }
 
-    /// Takes no more records; the writer ends when it has written those that are there.
+    /// Take no more records; the writer ends when it has written those that are there.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.arrived.notify_one();
     }
 
-    /// Waits until the writer has nothing to do, at most `patience`.
+    /// Wait until the writer has nothing to do, at most `patience`.
     pub(super) fn wait_written(&self, patience: Duration) {
         let state = self.lock();
-        let is_at_work = |state: &mut State| state.is_busy || !state.records.is_empty();
+        let is_at_work = |state: &mut State<E>| state.is_busy || !state.records.is_empty();
         drop(self.rested.wait_timeout_while(state, patience, is_at_work));
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn begin_work(&mut self, now: Instant) -> Work {
+impl<E: Event> State<E> {
+    fn begin_work(&mut self, now: Instant) -> Work<E> {
         let record = self.records.pop_front();
         let is_last = self.records.is_empty();
         let mut lost = 0;
-        if is_last || now.saturating_duration_since(self.told_at) >= SAY_LOST_EVERY {
+        let told_at = *self.told_at.get_or_insert(now);
+        if is_last || now.saturating_duration_since(told_at) >= TELL_LOST_EVERY {
             lost = self.lost - self.lost_told;
             self.lost_told = self.lost;
-            self.told_at = now;
+            self.told_at = Some(now);
         }
-        // Until it asks for more, also at the end: what it does last counts as work as well.
+        // The writer is busy until it asks for more, also at the end: its last line is work as well.
         self.is_busy = true;
         Work {
             record,
@@ -144,14 +148,15 @@ impl State {
 mod tests {
     use std::time::SystemTime;
 
-    use super::super::event::Event;
+    use super::super::record::Content;
+    use super::super::testing::Sample;
     use super::*;
 
-    fn record() -> Record {
+    fn record() -> Record<Sample> {
         Record {
-            time: SystemTime::now(),
+            time: SystemTime::UNIX_EPOCH,
             shard: None,
-            event: Event::Stopped,
+            content: Content::Event(Sample::Ended(Duration::ZERO)),
         }
     }
 

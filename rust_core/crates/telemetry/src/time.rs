@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::shared::Shared;
-
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 const YEAR: u64 = 365 * DAY;
 
-/// A length of time in whole seconds, like `1d2h3m4s`; years of 365 days.
-pub(crate) fn uptime(time: Duration) -> String {
+/// Write a length of time in whole seconds, like `1d2h3m4s`; a year has 365 days.
+#[must_use]
+pub fn uptime(time: Duration) -> String {
     let seconds = time.as_secs();
     let parts = [
         (seconds / YEAR, 'y', YEAR),
@@ -27,41 +26,45 @@ pub(crate) fn uptime(time: Duration) -> String {
         .collect()
 }
 
-/// When a broker started, by the calendar and by a clock that nobody sets: what happened at which second
-/// since then stays the same, whoever asks and whenever.
-pub(crate) struct Clock {
+/// The start of a process, by the calendar and by a clock that is never set: an event keeps its place
+/// on the calendar, whenever it is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Clock {
     start: SystemTime,
     started: Instant,
 }
 
 impl Clock {
-    pub(crate) fn new(shared: &Shared) -> Self {
-        Self {
-            start: shared.start,
-            started: shared.started,
-        }
+    /// Make a clock from the two readings of one moment.
+    #[must_use]
+    pub const fn new(start: SystemTime, started: Instant) -> Self {
+        Self { start, started }
     }
 
-    /// The time so many seconds after the start.
-    pub(crate) fn at(&self, second: u32) -> SystemTime {
+    /// Return the calendar's time so many seconds after the start.
+    #[must_use]
+    pub fn at(&self, second: u32) -> SystemTime {
         self.start + Duration::from_secs(second.into())
     }
 
-    /// Whole seconds that have passed since then.
-    pub(crate) fn since(&self, second: u32) -> Duration {
-        let passed = self.started.elapsed().as_secs();
+    /// Return the whole seconds from that many seconds after the start to `now`.
+    #[must_use]
+    pub fn since(&self, second: u32, now: Instant) -> Duration {
+        let passed = now.saturating_duration_since(self.started).as_secs();
         Duration::from_secs(passed.saturating_sub(second.into()))
     }
 }
 
-/// Seconds of Unix time.
-pub(crate) fn unix(time: SystemTime) -> u64 {
+/// Return whole seconds of Unix time.
+#[must_use]
+pub fn unix(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs())
 }
 
-/// UTC with microseconds, in the form of RFC 3339.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
+/// Write a time in UTC with microseconds, in the form of RFC 3339.
+#[must_use]
+pub fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_micros(time.max(UNIX_EPOCH)).to_string()
 }
 
@@ -81,6 +84,16 @@ mod tests {
         ] {
             assert_eq!(uptime(Duration::from_secs(seconds)), want);
         }
+    }
+
+    #[test]
+    fn a_clock_counts_from_the_start() {
+        let (start, started) = (UNIX_EPOCH + Duration::from_secs(1000), Instant::now());
+        let clock = Clock::new(start, started);
+        assert_eq!(unix(clock.at(7)), 1007);
+        let now = started + Duration::from_millis(9900);
+        assert_eq!(clock.since(7, now), Duration::from_secs(2));
+        assert_eq!(clock.since(10, now), Duration::ZERO);
     }
 
     #[test]

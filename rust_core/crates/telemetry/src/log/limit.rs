@@ -1,4 +1,4 @@
-//! How often a shard may log the same.
+//! The rate at which a shard may log events of one topic.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A token comes back.
+    /// Time after which a token comes back.
     pub(super) const EVERY: Duration = Duration::from_secs(1);
     /// Tokens of a full bucket.
     pub(super) const BURST: u32 = 50;
-    /// A bucket that is full again no sooner than after this is empty.
+    /// Time from an empty bucket to a full one.
     const EMPTY: Duration = Duration::from_secs(Self::BURST as u64 - 1);
 
     pub(super) const fn new(now: Instant) -> Self {
         Self { full_at: now }
     }
 
-    /// Takes a token if there is one.
+    /// Take a token; returns whether there was one.
     #[inline]
     pub(super) fn take(&mut self, now: Instant) -> bool {
         if self.full_at > now + Self::EMPTY {

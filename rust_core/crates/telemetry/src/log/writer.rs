@@ -1,50 +1,63 @@
-//! The thread that writes lines.
+//! The thread that writes lines. It alone in this crate asks what time it is.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::event::{Event, Topic};
-use super::format::encode;
-use super::{Log, LogFormat, Record};
+use super::event::Event;
+use super::format::{Format, encode};
+use super::record::{Content, Record};
+use super::shared::Log;
+use crate::key::{Key, KeyMap};
 
-/// Between two accounts of what was beyond its rate.
+/// Time between two accounts of events beyond their rate.
 const SUM_UP_EVERY: Duration = Duration::from_secs(5);
 
-/// How long the end waits for an output that takes nothing.
+/// Time that the end waits for an output that takes nothing.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How soon an output is asked again that neither takes a line nor waits (`O_NONBLOCK`).
+/// Time after which an output is asked again that neither takes a line nor waits (`O_NONBLOCK`).
 const RETRY: Duration = Duration::from_millis(10);
 
 /// The writer's thread. Dropping it closes the log and waits until everything is written, unless the
 /// output takes nothing: then the thread is left behind.
-pub(crate) struct Writer {
-    log: Arc<Log>,
+pub struct Writer<E: Event> {
+    log: Arc<Log<E>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Writer {
-    /// Starts it with standard error as its output. That is duplicated, so that nobody who writes to
-    /// standard error waits for a lock that a slow reader makes last.
-    pub(crate) fn start(log: &Arc<Log>, format: LogFormat) -> io::Result<Self> {
+impl<E: Event> Writer<E> {
+    /// Start the thread with standard error as its output. That is duplicated, because the lock of the
+    /// process's own handle is held for as long as a slow reader makes a write last.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start(log: &Arc<Log<E>>, format: Format) -> io::Result<Self> {
         use std::os::fd::AsFd;
         let out: Box<dyn Write + Send> = match io::stderr().as_fd().try_clone_to_owned() {
             Ok(stderr) => Box::new(std::fs::File::from(stderr)),
-            // It has been closed: nobody wants to know.
+            // Standard error is closed: there is no reader.
             Err(_) => Box::new(io::sink()),
         };
         Self::start_on(log, format, out)
     }
 
-    fn start_on(log: &Arc<Log>, format: LogFormat, out: Box<dyn Write + Send>) -> io::Result<Self> {
+    /// Start the thread with an output of the caller's.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub fn start_on(
+        log: &Arc<Log<E>>,
+        format: Format,
+        out: Box<dyn Write + Send>,
+    ) -> io::Result<Self> {
         let output = Output {
             log: Arc::clone(log),
             format,
             out,
             line: String::new(),
-            told: [0; Topic::COUNT],
+            told: KeyMap::new(|_| 0),
         };
         let thread = thread::Builder::new().name("log".into());
         Ok(Self {
@@ -54,7 +67,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl<E: Event> Drop for Writer<E> {
     fn drop(&mut self) {
         self.log.queue.close();
         let Some(thread) = self.thread.take() else {
@@ -71,18 +84,18 @@ impl Drop for Writer {
     }
 }
 
-/// The output, and what the writer knows of it.
-struct Output {
-    log: Arc<Log>,
-    format: LogFormat,
+/// The output, and the writer's state.
+struct Output<E: Event> {
+    log: Arc<Log<E>>,
+    format: Format,
     out: Box<dyn Write + Send>,
     /// Kept between lines for its memory.
     line: String,
-    /// Suppressed events that a line has told of, by topic.
-    told: [u64; Topic::COUNT],
+    /// Suppressed events that a line has told of.
+    told: KeyMap<E::Topic, u64>,
 }
 
-impl Output {
+impl<E: Event> Output<E> {
     fn run(mut self) {
         let mut sum_up_at = Instant::now() + SUM_UP_EVERY;
         loop {
@@ -93,7 +106,7 @@ impl Output {
                 self.log.queue.count_lost();
             }
             if work.lost > 0 {
-                self.write_own(Event::LinesLost { lost: work.lost });
+                self.write_own(Content::LinesLost(work.lost));
             }
             if work.is_end || Instant::now() >= sum_up_at {
                 self.sum_up();
@@ -105,36 +118,33 @@ impl Output {
         }
     }
 
-    /// Says what was beyond its rate since the last time.
+    /// Write how many events were beyond their rate since the last account.
     fn sum_up(&mut self) {
-        for topic in Topic::all() {
-            let suppressed = self.log.suppressed_of(topic);
-            let told = std::mem::replace(&mut self.told[topic.index()], suppressed);
+        for topic in E::Topic::ALL {
+            let suppressed = self.log.suppressed_of(*topic);
+            let told = std::mem::replace(&mut self.told[*topic], suppressed);
             if suppressed > told {
-                self.write_own(Event::LinesSuppressed {
-                    of: topic,
-                    suppressed: suppressed - told,
-                });
+                self.write_own(Content::LinesSuppressed(*topic, suppressed - told));
             }
         }
     }
 
-    fn write_own(&mut self, event: Event) {
-        if !self.log.is_on(event.level()) {
+    fn write_own(&mut self, content: Content<E>) {
+        if !self.log.is_on(content.level()) {
             return;
         }
         let record = Record {
             time: SystemTime::now(),
             shard: None,
-            event,
+            content,
         };
-        // An output that does not take this would take nothing about it either.
+        // An output that does not take this would not take a line about it either.
         let _ = self.write(&record);
     }
 
-    /// Writes one line, in one piece where the output takes that, so that lines of others are not mixed
-    /// with it.
-    fn write(&mut self, record: &Record) -> io::Result<()> {
+    /// Write one line, in one piece when the output takes that, so that it is not mixed with lines of
+    /// other writers.
+    fn write(&mut self, record: &Record<E>) -> io::Result<()> {
         self.line.clear();
         encode(&mut self.line, self.format, record);
         let mut rest = self.line.as_bytes();
@@ -157,15 +167,32 @@ mod tests {
     use std::io::{BufRead, BufReader, PipeReader, pipe};
     use std::sync::mpsc;
 
+    use super::super::event::Level;
     use super::super::queue::CAPACITY;
-    use super::super::{LogLevel, ShardLog};
+    use super::super::source::Source;
+    use super::super::testing::{Sample, SampleTopic};
     use super::*;
 
-    fn started(level: LogLevel, shards: usize) -> (Arc<Log>, Writer, BufReader<PipeReader>) {
+    type Started = (Arc<Log<Sample>>, Writer<Sample>, BufReader<PipeReader>);
+
+    fn started(level: Level, shards: usize) -> Started {
         let (reader, writer) = pipe().unwrap();
         let log = Arc::new(Log::new(level, shards));
-        let writer = Writer::start_on(&log, LogFormat::Text, Box::new(writer)).unwrap();
+        let writer = Writer::start_on(&log, Format::Text, Box::new(writer)).unwrap();
         (log, writer, BufReader::new(reader))
+    }
+
+    fn say(log: &Log<Sample>) {
+        log.write(SystemTime::UNIX_EPOCH, Sample::Ended(Duration::ZERO));
+    }
+
+    /// Bring about so many failures at once.
+    fn fail(source: &mut Source<Sample>, topic: SampleTopic, now: Instant, times: u32) {
+        for _ in 0..times {
+            if source.admits(topic, now) {
+                source.push(SystemTime::UNIX_EPOCH, Sample::Failed(topic));
+            }
+        }
     }
 
     /// An output that waits for ever, as a full pipe does.
@@ -188,11 +215,11 @@ mod tests {
 
     #[test]
     fn every_line_is_written_or_lost_and_counted_when_nobody_reads() {
-        let (log, writer, reader) = started(LogLevel::Info, 1);
+        let (log, writer, reader) = started(Level::Info, 1);
         // Far more than pipe and queue hold.
         let said = CAPACITY as u64 * 4;
         for _ in 0..said {
-            log.write(Event::Stopped);
+            say(&log);
         }
         assert!(log.lost() > CAPACITY as u64);
         let end = thread::spawn(move || drop(writer));
@@ -207,26 +234,21 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_takes_nothing_does_not_keep_the_end() {
-        let log = Arc::new(Log::new(LogLevel::Info, 1));
+    fn an_output_that_takes_nothing_does_not_delay_the_end_for_ever() {
+        let log = Arc::new(Log::new(Level::Info, 1));
         let (_never, taken) = mpsc::sync_channel(1);
-        let writer = Writer::start_on(&log, LogFormat::Text, Box::new(Stuck(taken))).unwrap();
-        log.write(Event::Stopped);
-        let begun = Instant::now();
+        let writer = Writer::start_on(&log, Format::Text, Box::new(Stuck(taken))).unwrap();
+        say(&log);
+        // Returns although the output never takes the line.
         drop(writer);
-        let taken = begun.elapsed();
-        assert!(
-            taken >= END_PATIENCE && taken < END_PATIENCE * 5,
-            "{taken:?}"
-        );
     }
 
     #[test]
     fn an_output_that_fails_loses_lines_and_goes_on() {
-        let (log, writer, reader) = started(LogLevel::Info, 1);
+        let (log, writer, reader) = started(Level::Info, 1);
         drop(reader);
         for _ in 0..10 {
-            log.write(Event::Stopped);
+            say(&log);
         }
         log.flush(Duration::from_secs(10));
         assert_eq!(log.lost(), 10);
@@ -235,42 +257,30 @@ mod tests {
 
     #[test]
     fn what_is_beyond_its_rate_is_summed_up() {
-        let (log, writer, reader) = started(LogLevel::Debug, 2);
+        let (log, writer, reader) = started(Level::Debug, 2);
         let now = Instant::now();
-        let mut shards = [0, 1].map(|index| ShardLog::new(Arc::clone(&log), index, now));
+        let mut shards = [0, 1].map(|index| Source::new(Arc::clone(&log), index, now));
         for shard in &mut shards {
-            for failures in 1..=200 {
-                shard.accept_failures(now, failures);
-            }
+            fail(shard, SampleTopic::Network, now, 200);
+            fail(shard, SampleTopic::Disk, now, 50);
         }
         let suppressed = 2 * (200 - 50);
-        let counted = log.suppressed();
-        assert!(
-            counted.contains(&("accept_failed", suppressed)),
-            "{counted:?}"
-        );
-        assert_eq!(
-            counted.iter().map(|(_, count)| count).sum::<u64>(),
-            suppressed
-        );
-        assert_eq!(counted.len(), 6, "one for each kind");
+        assert_eq!(log.suppressed(), [("greeting", 0), ("failed", suppressed)]);
         drop(writer);
         let lines: Vec<_> = reader.lines().map(Result::unwrap).collect();
-        assert_eq!(lines.len(), 101);
+        assert_eq!(lines.len(), 2 * (50 + 50) + 1);
         let last = lines.last().unwrap();
-        assert!(last.contains(" level=warning kind=lines_suppressed of=accept_failed "));
+        assert!(last.contains(" level=warning kind=lines_suppressed of=failed part=network "));
         assert_eq!(number(last, " suppressed="), suppressed);
     }
 
     #[test]
     fn a_level_that_is_not_asked_for_is_neither_written_nor_counted() {
-        let (log, writer, reader) = started(LogLevel::Error, 1);
+        let (log, writer, reader) = started(Level::Error, 1);
         let now = Instant::now();
-        let mut shard = ShardLog::new(Arc::clone(&log), 0, now);
-        for failures in 1..=200 {
-            shard.accept_failures(now, failures);
-        }
-        log.write(Event::Stopped);
+        let mut shard = Source::new(Arc::clone(&log), 0, now);
+        fail(&mut shard, SampleTopic::Disk, now, 200);
+        say(&log);
         drop(writer);
         assert_eq!(reader.lines().count(), 0);
         assert!(log.suppressed().iter().all(|(_, count)| *count == 0));

@@ -1,53 +1,63 @@
-//! Distributions of what a shard measures: bounded memory, one writer, read by anybody without locks.
+//! Distributions of measured values: bounded memory, one writer, read by every thread without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets of one power of two, as a power of two: a value is known within an eighth of itself.
+use crate::cells::add;
+
+/// Base-2 logarithm of the buckets in one power of two: a value is known within an eighth of itself.
 const SUB_BITS: u32 = 2;
 const SUBS: usize = 1 << SUB_BITS;
-/// Powers of two that are told apart; values from 2^40 on share the last bucket.
+/// Powers of two with buckets of their own; values from 2^40 on share the last bucket.
 const POWERS: usize = 40;
 const BUCKETS: usize = (POWERS - SUB_BITS as usize + 1) * SUBS;
 
-/// Counts of values by size, in buckets of 1/4 of a power of two.
-pub(crate) struct Histogram {
+/// Counts of values by size, in buckets of a quarter of a power of two. Written by one thread.
+pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     sum: AtomicU64,
 }
 
 impl Histogram {
-    pub(crate) const fn new() -> Self {
+    /// Make a histogram without values.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
             sum: AtomicU64::new(0),
         }
     }
 
-    /// Values counted.
-    pub(crate) fn count(&self) -> u64 {
+    /// Return the number of values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
         let cells = self.buckets.iter();
         cells.map(|cell| cell.load(Ordering::Relaxed)).sum()
     }
 
-    /// Counts one value. For the one thread that writes.
+    /// Count one value. For the one thread that writes.
     #[inline]
-    pub(crate) fn record(&self, value: u64) {
-        for (cell, by) in [(&self.buckets[bucket(value)], 1), (&self.sum, value)] {
-            let before = cell.load(Ordering::Relaxed);
-            cell.store(before.wrapping_add(by), Ordering::Relaxed);
-        }
+    pub fn record(&self, value: u64) {
+        add(&self.buckets[bucket(value)], 1);
+        add(&self.sum, value);
     }
 }
 
-/// What one histogram, or several together, hold at a time.
-#[derive(Clone)]
-pub(crate) struct Distribution {
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The values of one histogram, or of several together, at one time.
+#[derive(Debug, Clone)]
+pub struct Distribution {
     buckets: [u64; BUCKETS],
     sum: u64,
 }
 
 impl Distribution {
-    pub(crate) fn sum<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
+    /// Add up the values of several histograms.
+    pub fn sum<'a>(histograms: impl IntoIterator<Item = &'a Histogram>) -> Self {
         let mut all = Self {
             buckets: [0; BUCKETS],
             sum: 0,
@@ -61,8 +71,9 @@ impl Distribution {
         all
     }
 
-    /// What was counted since `earlier`.
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
+    /// Return the values that came after `earlier` was read.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
         let pairs = self.buckets.iter().zip(&earlier.buckets);
         let mut buckets = [0; BUCKETS];
         for (difference, (now, before)) in buckets.iter_mut().zip(pairs) {
@@ -74,19 +85,22 @@ impl Distribution {
         }
     }
 
-    /// Values counted.
-    pub(crate) fn count(&self) -> u64 {
+    /// Return the number of values.
+    #[must_use]
+    pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
-    /// Their sum.
-    pub(crate) fn total(&self) -> u64 {
+    /// Return the sum of the values.
+    #[must_use]
+    pub fn total(&self) -> u64 {
         self.sum
     }
 
-    /// The smallest bucket's end that at least `quantile` (0 to 1) of the values are below; 0 without
-    /// values.
-    pub(crate) fn quantile(&self, quantile: f64) -> u64 {
+    /// Return the end of the smallest bucket that at least `quantile` (0 to 1) of the values are below;
+    /// 0 without values.
+    #[must_use]
+    pub fn quantile(&self, quantile: f64) -> u64 {
         let count = self.count();
         let wanted = ((count as f64 * quantile).ceil() as u64).clamp(1, count.max(1));
         let mut below = 0;
@@ -99,9 +113,8 @@ impl Distribution {
         0
     }
 
-    /// For each power of two from `from` to `to`, how many values are below it, or equal; of integers,
-    /// the difference is one.
-    pub(crate) fn cumulative(&self, from: u32, to: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
+    /// Return the number of values below each power of two from `from` to `to`, with that power.
+    pub fn cumulative(&self, from: u32, to: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
         (from..=to).map(|power| {
             let bound = 1 << power;
             let below = self.buckets[..bucket(bound)].iter().sum();
@@ -110,7 +123,7 @@ impl Distribution {
     }
 }
 
-/// The bucket of a value.
+/// Return the bucket of a value.
 #[inline]
 fn bucket(value: u64) -> usize {
     if value < SUBS as u64 {
@@ -121,7 +134,7 @@ fn bucket(value: u64) -> usize {
     ((power - SUB_BITS + 1) as usize * SUBS + sub).min(BUCKETS - 1)
 }
 
-/// The first value that is beyond a bucket.
+/// Return the first value beyond a bucket.
 fn end(bucket: usize) -> u64 {
     let next = bucket + 1;
     if next < SUBS {
@@ -156,10 +169,10 @@ mod tests {
     #[test]
     fn quantiles_and_cumulative_counts() {
         let (histogram, empty) = (Histogram::new(), Histogram::new());
-        let nothing = Distribution::sum([&empty].into_iter());
+        let nothing = Distribution::sum([&empty]);
         assert_eq!((nothing.count(), nothing.quantile(0.5)), (0, 0));
         (1..=1000).for_each(|value| histogram.record(value));
-        let all = Distribution::sum([&histogram, &empty].into_iter());
+        let all = Distribution::sum([&histogram, &empty]);
         assert_eq!((all.count(), all.total()), (1000, 500_500));
         let median = all.quantile(0.5);
         assert!((500..=625).contains(&median), "{median}");
@@ -168,7 +181,7 @@ mod tests {
         assert_eq!(powers, [(4, 3), (8, 7), (16, 15)]);
         assert_eq!(all.since(&all).count(), 0);
         histogram.record(5);
-        let more = Distribution::sum([&histogram].into_iter()).since(&all);
+        let more = Distribution::sum([&histogram]).since(&all);
         assert_eq!((more.count(), more.total(), more.quantile(0.99)), (1, 5, 6));
     }
 }

@@ -1,19 +1,19 @@
-//! What was measured once a second, kept for a while: rings of points of a second, of ten and of a minute.
+//! Rows measured once a second, kept for a day: rings of points of a second, of ten and of a minute.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// Each ring's resolution in seconds, and its points.
+/// Resolution in seconds and number of points of each ring.
 const RINGS: [(u32, usize); 3] = [(1, 600), (10, 720), (60, 1440)];
-/// The resolutions in seconds that there are.
-pub(crate) const RESOLUTIONS: [u32; 3] = [RINGS[0].0, RINGS[1].0, RINGS[2].0];
+/// Resolutions of the rings, in seconds.
+pub const RESOLUTIONS: [u32; 3] = [RINGS[0].0, RINGS[1].0, RINGS[2].0];
 /// Seconds that all rings together reach back.
 const LONGEST: u64 = RINGS[2].0 as u64 * RINGS[2].1 as u64;
 
 /// A row of values, one for each column.
 type Row = Box<[f64]>;
 
-/// Points of equal length, the last of which ends at [`History::last`] at the latest.
+/// Points of equal length, the last of which ends at [`Rings::last`] at the latest.
 struct Ring {
     resolution: u32,
     capacity: usize,
@@ -37,7 +37,7 @@ impl Ring {
         }
     }
 
-    /// Takes in one second, which ends at `end`; a point is complete when that is a multiple of the
+    /// Add one second, which ends at `end`; a point is complete when that is a multiple of the
     /// resolution.
     fn feed(&mut self, end: u64, values: &[f64]) {
         for (sum, value) in self.sums.iter_mut().zip(values) {
@@ -61,7 +61,7 @@ impl Ring {
         self.rows.push_back(row);
     }
 
-    /// When the point with this index ends.
+    /// Return the Unix time at which the point with this index ends.
     fn end_of(&self, index: usize) -> u64 {
         self.end - (self.rows.len() - 1 - index) as u64 * u64::from(self.resolution)
     }
@@ -69,16 +69,17 @@ impl Ring {
 
 /// The last ten minutes by the second, two hours by ten seconds, and a day by the minute. Memory grows with
 /// the points and is bounded.
-pub(crate) struct History {
+pub struct Rings {
     columns: Box<[String]>,
     rings: [Ring; 3],
     /// Unix time at which the last second taken in ended.
     last: Option<u64>,
 }
 
-impl History {
-    /// An empty history of these columns.
-    pub(crate) fn new(columns: Vec<String>) -> Self {
+impl Rings {
+    /// Make empty rings with these columns.
+    #[must_use]
+    pub fn new(columns: Vec<String>) -> Self {
         Self {
             rings: RINGS.map(|ring| Ring::new(ring, columns.len())),
             columns: columns.into(),
@@ -86,11 +87,11 @@ impl History {
         }
     }
 
-    /// Takes in what was measured in the seconds since the last sample, up to the Unix time `end`. `values`
-    /// has one for each column; those that are not finite count as 0. Seconds that were missed are taken
-    /// to have been the same. A sample that is not later than the last one is left out, unless the clock was
-    /// set back by more than a minute: then the history begins anew.
-    pub(crate) fn feed(&mut self, end: u64, values: &[f64]) {
+    /// Add the seconds since the last row, up to the Unix time `end`. `values` has one for each column;
+    /// a value that is not finite counts as 0. Seconds without a row of their own get this one. A row
+    /// that is not later than the last one is left out, unless the clock was set back by more than a
+    /// minute: then the rings begin anew.
+    pub fn feed(&mut self, end: u64, values: &[f64]) {
         debug_assert_eq!(values.len(), self.columns.len());
         let last = self.last.unwrap_or(end.saturating_sub(1));
         if end + 60 < last {
@@ -112,9 +113,10 @@ impl History {
         self.last = Some(end);
     }
 
-    /// The points of one resolution that end after `since`, by column, as JSON; `None` where there is no
-    /// such resolution.
-    pub(crate) fn to_json(&self, resolution: u32, since: Option<u64>, now: u64) -> Option<String> {
+    /// Write the points of one resolution that end after `since`, by column, as JSON; `None` when there
+    /// is no such resolution.
+    #[must_use]
+    pub fn to_json(&self, resolution: u32, since: Option<u64>, now: u64) -> Option<String> {
         let ring = self
             .rings
             .iter()
@@ -150,7 +152,7 @@ impl History {
     }
 }
 
-/// Three decimals at most.
+/// Write a value with three decimals at most.
 fn write_value(json: &mut String, value: f64) {
     let rounded = (value * 1000.0).round() / 1000.0;
     let _ = if rounded.is_finite() {
@@ -166,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
-    fn points(history: &History, resolution: u32, since: Option<u64>) -> (u64, Vec<f64>) {
+    fn points(history: &Rings, resolution: u32, since: Option<u64>) -> (u64, Vec<f64>) {
         let json = history.to_json(resolution, since, 0).expect("a resolution");
         let json: Value = serde_json::from_str(&json).expect("JSON");
         let column = json["columns"]["a"].as_array().expect("a column");
@@ -179,8 +181,8 @@ mod tests {
         (start, column.collect())
     }
 
-    fn history() -> History {
-        History::new(vec!["a".into(), "b".into()])
+    fn history() -> Rings {
+        Rings::new(vec!["a".into(), "b".into()])
     }
 
     #[test]
