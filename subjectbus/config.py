@@ -78,7 +78,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Count | UnsetType, Meta(description="Unanswered PINGs before a connection is stale.")
     ] = UNSET
     write_deadline_s: Annotated[
-        Seconds | UnsetType, Meta(description="Seconds that a blocked write may last.")
+        Seconds | UnsetType,
+        Meta(description="Seconds after which a client that does not take its output fast enough is slow."),
+    ] = UNSET
+    min_drain_bytes_per_s: Annotated[
+        Count | UnsetType,
+        Meta(
+            description="Bytes per second that such a client must take over this time, unless it takes all that "
+            "waited; 0 = any."
+        ),
+    ] = UNSET
+    no_fast_producer_stall: Annotated[
+        bool | UnsetType,
+        Meta(description="Never stop reading from a publisher for a receiver that falls behind."),
     ] = UNSET
     handshake_timeout_s: Annotated[
         Seconds | UnsetType, Meta(description="Seconds that a WebSocket handshake or HTTP request may take.")

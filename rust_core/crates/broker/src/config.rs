@@ -122,8 +122,12 @@ pub struct Config {
     pub ping_interval_s: f64,
     /// Pings that may stay unanswered.
     pub ping_max: u8,
-    /// Time without progress after which a client that does not read is a slow consumer.
+    /// Time after which a client that does not take its output fast enough is a slow consumer.
     pub write_deadline_s: f64,
+    /// Bytes per second that such a client must take over this time, unless it takes all that waited.
+    pub min_drain_bytes_per_s: usize,
+    /// Never stop reading from a publisher for a receiver that falls behind.
+    pub no_fast_producer_stall: bool,
     /// Time for a WebSocket handshake, or for any other HTTP request to come whole.
     pub handshake_timeout_s: f64,
     /// Silence after which an HTTP connection between two requests is closed.
@@ -177,6 +181,8 @@ impl Default for Config {
             ping_interval_s: 120.0,
             ping_max: 2,
             write_deadline_s: 10.0,
+            min_drain_bytes_per_s: 16 * 1024,
+            no_fast_producer_stall: false,
             handshake_timeout_s: 10.0,
             http_idle_timeout_s: 60.0,
             request_timeout_s: 5.0,
@@ -218,6 +224,9 @@ pub(crate) struct Limits {
     pub(crate) ping_interval: Option<Duration>,
     pub(crate) ping_max: u8,
     pub(crate) write_deadline: Duration,
+    /// Bytes that a client must take within a write deadline.
+    pub(crate) least_drained: usize,
+    pub(crate) no_fast_producer_stall: bool,
     pub(crate) handshake_timeout: Duration,
     pub(crate) http_idle_timeout: Duration,
     pub(crate) http_heartbeat: Duration,
@@ -304,6 +313,8 @@ impl Config {
             ping_interval: ping_interval.map(Duration::from_secs_f64),
             ping_max: self.ping_max,
             write_deadline: Duration::from_secs_f64(self.write_deadline_s),
+            least_drained: (self.min_drain_bytes_per_s as f64 * self.write_deadline_s) as usize,
+            no_fast_producer_stall: self.no_fast_producer_stall,
             handshake_timeout: Duration::from_secs_f64(self.handshake_timeout_s),
             http_idle_timeout: Duration::from_secs_f64(self.http_idle_timeout_s),
             http_heartbeat: Duration::from_secs_f64(self.event_heartbeat_s),

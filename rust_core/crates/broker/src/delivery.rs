@@ -3,31 +3,31 @@
 use std::sync::Arc;
 
 use protocol::nats::encode;
-use reactor::{Conn, ConnId};
+use reactor::{Conn, ConnId, work};
 
 use crate::http::inbox::REPLY;
 use crate::mail::{Mail, Message, Parcel, Receivers, Subscriber};
 use crate::metrics::table::{Counter, Dropped, Flow};
 use crate::outbound::{self, Encoded};
-use crate::reason::Reason;
-use crate::session::{Flags, Transport};
-use crate::shard::{Io, Shard, Timer};
-use crate::shared::Weight;
+use crate::session::Flags;
+use crate::shard::{Io, Shard};
 use crate::transport::TransportKind;
 
-/// What a delivery costs besides its bytes, expressed in bytes: operation, frame, look-ups.
-const OVERHEAD: usize = 64;
+/// Bytes that a delivery weighs in a mailbox besides its payload.
+const WEIGHT: usize = 64;
 
-/// Receivers that a message is delivered to at once at most. More of them get it by mail, in slices of
+/// Work of routing a message, besides the search.
+const ROUTE: usize = 200;
+/// Work of a delivery, besides its bytes: operation, frame, look-ups.
+const DELIVERY: usize = 250;
+/// Work of looking at a receiver that turns out to be gone.
+const MISS: usize = 50;
+
+/// Receivers that this message is delivered to at once at most. More of them get it by mail, in slices of
 /// this size, so that a message to a million connections does not fill as many outputs before any is
-/// written, nor keep everybody else waiting.
-const SLICE: usize = 4096;
-/// Bytes that a message may fill outputs with at once, unless one receiver takes more.
-const SLICE_BYTES: usize = 4 << 20;
-
-/// Receivers that this message is delivered to at once at most.
-fn slice_of(message: &Message<'_>) -> usize {
-    (SLICE_BYTES / (message.len() + OVERHEAD)).clamp(1, SLICE)
+/// written, nor keep everybody else waiting: three eighths of a turn's budget.
+fn slice_of(message: &Message<'_>, turn_budget: usize) -> usize {
+    (turn_budget / 8 * 3 / (message.len() + DELIVERY + work::WRITE)).max(1)
 }
 
 impl Shard {
@@ -40,13 +40,15 @@ impl Shard {
         message: &Message<'_>,
     ) -> usize {
         self.count_published(io, id, message);
+        io.spend(ROUTE);
         let (me, echo) = (self.index, flags.has(Flags::ECHO));
         let mut matches = std::mem::take(&mut self.matches);
         matches.clear();
+        let jobs = &self.jobs;
         self.shared
             .routing
             .match_into(message.subject, &mut matches, &mut self.rng, |to| {
-                echo || to.conn != id || to.shard != me
+                to.shard != me || (echo || to.conn != id) && !jobs.is_leaving(to.conn)
             });
         if let Some(to) = self.shared.inboxes.receiver(message.subject) {
             matches.add(to);
@@ -57,7 +59,8 @@ impl Shard {
         self.widest = self.widest.max(receivers);
         self.counts.add(Counter::Matched, receivers as u64);
         // What a publisher sends must not overtake what it sent before.
-        let by_mail = receivers > slice_of(message) || self.mailed.iter().any(|(by, _)| *by == id);
+        let by_mail = receivers > slice_of(message, io.turn_budget())
+            || self.mailed.iter().any(|(by, _)| *by == id);
         let mut mailed = false;
         let mut encoded = self.begin_encoding(receivers);
         for to in matches.receivers() {
@@ -111,6 +114,7 @@ impl Shard {
         }) = io.writer(to.conn)
         else {
             self.counts.add_dropped(Dropped::Closed, 1);
+            io.spend(MISS);
             return;
         };
         let place = (to.index, to.generation);
@@ -118,28 +122,33 @@ impl Shard {
         let Some(subscription) = subscription.filter(|one| one.max == 0 || one.delivered < one.max)
         else {
             self.counts.add_dropped(Dropped::Unsubscribed, 1);
+            io.spend(MISS);
             return;
         };
         subscription.delivered += 1;
         let is_last = subscription.delivered == subscription.max;
-        let pending = output.len() + message.len();
-        if pending > limits.max_pending {
+        let before = output.len();
+        if before + message.len() > limits.max_pending {
             self.counts.add_dropped(Dropped::SlowConsumer, 1);
             self.end_slow_consumer(io, to.conn);
             return;
         }
-        let falls_behind = pending > limits.max_pending / 4 * 3;
         let (framing, flags) = (&mut session.framing, session.flags);
         outbound::append_message(framing, output, flags, subscription, message, encoded);
+        let pending = output.len();
+        let appended = pending - before;
+        let fills = session.backlog.as_mut().is_some_and(|backlog| {
+            backlog.note_appended(publisher, appended) && pending > limits.max_pending / 4 * 3
+        });
         let transport = framing.transport();
         session.traffic.count_sent(message.len(), second);
-        io.spend(message.len() + OVERHEAD);
+        io.spend(appended + DELIVERY);
         self.count_sent(transport, message.len());
         if is_last {
             self.remove_exhausted(io, to);
         }
-        if falls_behind {
-            self.stall(io, publisher);
+        if fills {
+            self.stall_for(io, to.conn, publisher);
         }
     }
 
@@ -198,68 +207,14 @@ impl Shard {
         }
     }
 
-    /// Ends a receiver whose output is full, without a word that it would not read either.
-    pub(crate) fn end_slow_consumer(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.conn_mut(id) else { return };
-        if conn.session.ended.is_none() {
-            conn.session.ended = Some(Reason::SlowConsumer);
-            self.release(io, id);
-            self.note_ended(id);
-        }
-        io.abort(id);
-    }
-
-    /// Stops reading from a publisher for a moment, so that its receivers can catch up.
-    pub(crate) fn stall(&mut self, io: &mut Io, publisher: (u16, ConnId)) {
-        let (shard, id) = publisher;
-        if shard != self.index {
-            // Once a turn is enough.
-            if self.stalled_elsewhere.replace(publisher) != Some(publisher) {
-                io.mail(usize::from(shard), Mail::Stall(id));
-            }
-            return;
-        }
-        let now = io.now();
-        let Some(conn) = io.conn_mut(id) else {
-            return;
-        };
-        if !conn.session.is_stalled {
-            conn.session.is_stalled = true;
-            self.is_stalled |= self.reading == Some(id);
-            self.counts.add(Counter::Stalls, 1);
-            self.log.stalled(now, &conn.session);
-            io.set_reading(id, false);
-            io.set_timer(id, Timer::RESUME, Timer::STALL);
-        }
-    }
-
-    /// Reads from a stalled publisher again, unless some shard has too much mail still.
-    pub(crate) fn handle_resume_timer(&mut self, io: &mut Io, id: ConnId) {
-        if self.shared.weights.iter().any(Weight::is_high) {
-            io.set_timer(id, Timer::RESUME, Timer::STALL);
-            return;
-        }
-        let Some(conn) = io.conn_mut(id) else {
-            return;
-        };
-        conn.session.is_stalled = false;
-        let is_http = matches!(conn.session.transport, Transport::Http(_));
-        if conn.session.deferred.is_none() && !is_http {
-            io.set_reading(id, true);
-        } else {
-            self.deferred.push_back(id);
-            io.wake_at(io.now());
-        }
-    }
-
     /// Sends a message to its receivers by mail, in slices that leave a turn room for others.
     fn post_parcels(&mut self, io: &mut Io, publisher: ConnId, message: &Message<'_>) {
         let parcel = Arc::new(Parcel::new(message));
         let mut overloads = false;
         for shard in 0..self.parcelled.len() {
             let mut receivers = std::mem::take(&mut self.parcelled[shard]);
-            for slice in receivers.chunks(slice_of(message)) {
-                let weight = slice.len() * (message.len() + OVERHEAD);
+            for slice in receivers.chunks(slice_of(message, io.turn_budget())) {
+                let weight = slice.len() * (message.len() + WEIGHT);
                 overloads |= self.shared.weights[shard].add(weight);
                 let mail = Mail::Deliver {
                     parcel: Arc::clone(&parcel),
@@ -269,7 +224,7 @@ impl Shard {
                 };
                 io.mail(shard, mail);
                 self.counts.add_posted(slice.len() as u64);
-                io.spend(message.len() + OVERHEAD + size_of_val(slice));
+                io.spend(message.len() + DELIVERY + size_of_val(slice));
                 if shard == usize::from(self.index) {
                     self.note_mailed(publisher);
                 }
@@ -317,18 +272,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_bounded_by_receivers_and_by_bytes() {
-        let receivers = |bytes: usize| {
+    fn a_slice_is_a_part_of_a_turn() {
+        let receivers = |bytes: usize, budget| {
             let payload = vec![0; bytes];
-            slice_of(&Message {
+            let message = Message {
                 subject: b"a",
                 reply: None,
                 headers: None,
                 payload: &payload,
-            })
+            };
+            slice_of(&message, budget)
         };
-        assert_eq!(receivers(0), 4096);
-        assert_eq!(receivers(1 << 20), 3);
-        assert_eq!(receivers(8 << 20), 1, "one receiver may take more");
+        assert_eq!(receivers(0, work::TURN), 1090);
+        assert_eq!(receivers(1 << 20, work::TURN), 2);
+        assert_eq!(
+            receivers(8 << 20, work::TURN),
+            1,
+            "one receiver may take more"
+        );
+        assert_eq!(receivers(0, 20_000), 2);
     }
 }

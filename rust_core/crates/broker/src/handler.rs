@@ -81,13 +81,7 @@ impl Handler for Shard {
     }
 
     fn on_blocked(&mut self, io: &mut Io, id: ConnId) {
-        if let Some(conn) = io.conn_mut(id)
-            && !conn.session.has_deadline
-        {
-            conn.session.has_deadline = true;
-            conn.session.taken_mark = conn.taken;
-            io.set_timer(id, Timer::WRITE, self.shared.limits.write_deadline);
-        }
+        self.begin_backlog(io, id);
     }
 
     fn before_write(&mut self, conn: &mut Conn<Session>) {
@@ -108,7 +102,8 @@ impl Handler for Shard {
             Closed::Peer | Closed::Local => Reason::ClientClosed,
         });
         self.note_ended(id);
-        self.release_session(id, &mut session);
+        let subscriptions = std::mem::take(&mut session.subscriptions);
+        self.release_held(io, id, session.has_place, subscriptions);
         let dropped = match reason {
             Reason::SlowConsumer => Dropped::SlowConsumer,
             Reason::Shutdown => Dropped::Shutdown,
@@ -151,7 +146,9 @@ impl Handler for Shard {
                 publisher,
                 weight,
             } => self.deliver_parcel(io, &parcel, &receivers, publisher, weight),
-            Mail::Stall(id) => self.stall(io, (self.index, id)),
+            Mail::Stall(id) => {
+                self.stall(io, (self.index, id));
+            }
             Mail::Barrier(barrier) => {
                 io.mail(usize::from(barrier.shard), Mail::Passed(barrier));
             }
@@ -189,13 +186,14 @@ impl Handler for Shard {
     fn on_turn_end(&mut self, io: &mut Io) {
         self.stalled_elsewhere = None;
         self.release_fenced(io);
+        self.continue_jobs(io);
         self.receive_deferred(io);
     }
 
     fn on_written(&mut self, io: &mut Io) {
         self.publish_counts(io);
         self.count_turn(io);
-        if self.draining.is_some() && self.is_drained() {
+        if self.draining.is_some() && self.jobs.is_empty() && self.is_drained() {
             io.stop();
         }
     }
@@ -207,48 +205,55 @@ impl Shard {
         while !io.is_spent()
             && let Some(id) = self.deferred.pop_front()
         {
-            let Some(conn) = io.conn_mut(id) else {
-                continue;
-            };
-            if conn.session.is_stalled {
-                // Goes on when the stall ends.
-                continue;
-            }
-            let Deferred { plain, mut frames } = conn
-                .session
-                .deferred
-                .take()
-                .map_or_else(Deferred::default, |deferred| *deferred);
-            let transport = std::mem::replace(&mut conn.session.transport, Transport::Busy);
-            let transport = match transport {
-                Transport::Http(http) => self.receive_http(io, id, http, &[]),
-                Transport::Tcp(parser) => self.receive_tcp(io, id, parser, &plain),
-                Transport::WebSocket(mut decoder, mut parser) => {
-                    let goes_on = match self.receive_nats(io, id, &mut parser, &plain) {
-                        Read::All => {
-                            self.receive_websocket(io, id, &mut decoder, &mut parser, &mut frames)
-                        }
-                        Read::Left(left) => {
-                            self.defer(io, id, left, &frames);
-                            true
-                        }
-                        Read::Ended => false,
-                    };
-                    goes_on.then_some(Transport::WebSocket(decoder, parser))
-                }
-                other => Some(other),
-            };
-            if let (Some(transport), Some(conn)) = (transport, io.conn_mut(id)) {
-                let is_http = matches!(transport, Transport::Http(_));
-                conn.session.transport = transport;
-                // HTTP knows itself whether it can take more.
-                if !is_http && conn.session.deferred.is_none() && !conn.session.is_stalled {
-                    io.set_reading(id, true);
-                }
-            }
+            io.begin_slice();
+            self.receive_more(io, id);
+            io.end_slice();
         }
         if !self.deferred.is_empty() {
             io.wake_at(io.now());
+        }
+    }
+
+    /// Reads what was kept of one connection's bytes.
+    fn receive_more(&mut self, io: &mut Io, id: ConnId) {
+        let Some(conn) = io.conn_mut(id) else {
+            return;
+        };
+        if conn.session.is_stalled {
+            // Goes on when the stall ends.
+            return;
+        }
+        let Deferred { plain, mut frames } = conn
+            .session
+            .deferred
+            .take()
+            .map_or_else(Deferred::default, |deferred| *deferred);
+        let transport = std::mem::replace(&mut conn.session.transport, Transport::Busy);
+        let transport = match transport {
+            Transport::Http(http) => self.receive_http(io, id, http, &[]),
+            Transport::Tcp(parser) => self.receive_tcp(io, id, parser, &plain),
+            Transport::WebSocket(mut decoder, mut parser) => {
+                let goes_on = match self.receive_nats(io, id, &mut parser, &plain) {
+                    Read::All => {
+                        self.receive_websocket(io, id, &mut decoder, &mut parser, &mut frames)
+                    }
+                    Read::Left(left) => {
+                        self.defer(io, id, left, &frames);
+                        true
+                    }
+                    Read::Ended => false,
+                };
+                goes_on.then_some(Transport::WebSocket(decoder, parser))
+            }
+            other => Some(other),
+        };
+        if let (Some(transport), Some(conn)) = (transport, io.conn_mut(id)) {
+            let is_http = matches!(transport, Transport::Http(_));
+            conn.session.transport = transport;
+            // HTTP knows itself whether it can take more.
+            if !is_http && conn.session.deferred.is_none() && !conn.session.is_stalled {
+                io.set_reading(id, true);
+            }
         }
     }
 
@@ -293,21 +298,5 @@ impl Shard {
             }
         }
         io.set_timer(id, Timer::PING, interval);
-    }
-
-    /// A blocked client must have taken something since the deadline was set.
-    fn handle_write_timer(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.conn_mut(id) else {
-            return;
-        };
-        conn.session.has_deadline = false;
-        if !conn.is_blocked() {
-            return;
-        }
-        if conn.taken == conn.session.taken_mark {
-            self.end_slow_consumer(io, id);
-        } else {
-            self.on_blocked(io, id);
-        }
     }
 }

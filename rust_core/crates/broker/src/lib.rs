@@ -6,7 +6,8 @@
 //! | [`server`], `capacity` | the process's view: start, drain, stop, counters; what the limits allow |
 //! | `handler` | what the reactor tells a shard: connections, bytes, timers, mail, turns |
 //! | `shard`, `shared` | one thread's state, and what all share; how connections begin and end |
-//! | `drain` | lame duck mode |
+//! | `drain`, `jobs` | lame duck mode; work that takes several turns |
+//! | `backpressure` | clients that do not keep up |
 //! | `session`, `subscriptions`, `traffic` | the state of one connection |
 //! | `transport`, `reason` | the kinds of connections, and the reasons of their ends |
 //! | `http`, `websocket` | from received bytes to the NATS stream |
@@ -23,6 +24,7 @@
 //! | `sample` | the measurements that a shard takes of itself |
 //! | `log` | the events that are logged |
 
+mod backpressure;
 mod capacity;
 mod clients;
 pub mod config;
@@ -33,6 +35,7 @@ mod handler;
 mod hosts;
 mod http;
 mod info;
+mod jobs;
 mod log;
 mod mail;
 mod metrics;

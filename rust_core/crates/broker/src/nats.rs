@@ -14,6 +14,11 @@ use crate::session::{Flags, Session};
 use crate::shard::{Io, Shard};
 use crate::subscriptions::{Place, Subscription};
 
+/// Work of an operation, besides what it does for others.
+const OPERATION: usize = 100;
+/// Work of making a subscription.
+const SUBSCRIBE: usize = 800;
+
 /// What became of a slice of the stream.
 pub(crate) enum Read<'a> {
     /// All of it was read.
@@ -47,7 +52,10 @@ impl Shard {
                 headers: flags.has(Flags::HEADERS),
             };
             match parser.next(&limits, &mut input) {
-                Ok(Some(op)) => self.handle_op(io, id, &mut flags, op),
+                Ok(Some(op)) => {
+                    io.spend(OPERATION);
+                    self.handle_op(io, id, &mut flags, op);
+                }
                 Ok(None) => break,
                 Err(error) => self.end(io, id, reason(&error), error.err_text()),
             }
@@ -194,10 +202,7 @@ impl Shard {
             return;
         }
         // A later CONNECT starts over: what was subscribed before is gone.
-        let active = io.conn(id).map(|conn| conn.session.subscriptions.active());
-        for place in active.unwrap_or_default() {
-            self.unsubscribe(io, id, place);
-        }
+        self.start_over(io, id);
         flags.connect(&options);
         let now = io.now();
         if let Some(conn) = io.conn_mut(id) {
@@ -247,6 +252,7 @@ impl Shard {
                 return;
             }
             self.counts.add(Counter::Subscribed, 1);
+            io.spend(SUBSCRIBE);
         }
         self.acknowledge(io, id, flags);
     }
@@ -269,7 +275,7 @@ impl Shard {
     /// Removes a subscription at its client's wish. Other shards may have messages for it under
     /// way that were routed before: it stays until their mail has arrived, and so do the `PONG`s
     /// that the client takes for the sign that nothing more comes.
-    fn unsubscribe(&mut self, io: &mut Io, id: ConnId, place: Place) {
+    pub(crate) fn unsubscribe(&mut self, io: &mut Io, id: ConnId, place: Place) {
         let subscriber = self.subscriber(id, place);
         let is_alone = io.shards() == 1 && self.mailed.is_empty();
         let Some(conn) = io.conn_mut(id) else {
@@ -291,7 +297,7 @@ impl Shard {
     }
 
     /// Sends the barrier for the subscriptions that left in this read.
-    fn send_barrier(&mut self, io: &mut Io, id: ConnId) {
+    pub(crate) fn send_barrier(&mut self, io: &mut Io, id: ConnId) {
         self.has_open_batch = false;
         let own = !self.mailed.is_empty();
         let waiting = io.shards() as u32 - u32::from(!own);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use protocol::nats::{ConnectOptions, FromClient, Parser};
 use protocol::ws::{Decoder, Role};
 
+use crate::backpressure::Backlog;
 use crate::clients::ClientInfo;
 use crate::http::Http;
 use crate::log::{Client, Logged};
@@ -128,12 +129,10 @@ pub(crate) struct Session {
     pub(crate) is_client: bool,
     /// Has one of the places that `max_connections` limits.
     pub(crate) has_place: bool,
-    /// A write timer is set.
-    pub(crate) has_deadline: bool,
     /// Not read from, because a receiver of its messages has fallen behind.
     pub(crate) is_stalled: bool,
-    /// The output's progress when the write deadline was set.
-    pub(crate) taken_mark: u32,
+    /// What waits for a client whose socket has stopped taking bytes.
+    pub(crate) backlog: Option<Box<Backlog>>,
 }
 
 impl Session {
@@ -166,9 +165,8 @@ impl Session {
             pings_out: 0,
             is_active: false,
             has_place: false,
-            has_deadline: false,
             is_stalled: false,
-            taken_mark: 0,
+            backlog: None,
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use protocol::nats::error;
 use protocol::ws::close;
@@ -12,7 +12,9 @@ use reactor::{ConnId, Mailboxes};
 use router::{Matches, Rng};
 
 use crate::clients::Clients;
+use crate::drain::Draining;
 use crate::http::{Call, Date};
+use crate::jobs::Jobs;
 use crate::log::ShardLog;
 use crate::mail::{Mail, Subscriber};
 use crate::metrics::shard::Counts;
@@ -21,9 +23,9 @@ use crate::monitor::{Hot, Monitor};
 use crate::outbound::{self, Encoded, Framing};
 use crate::random::SystemRandom;
 use crate::reason::Reason;
-use crate::session::{Deferred, Session};
+use crate::session::Deferred;
 use crate::shared::{ListenerKind, Shared};
-use crate::subscriptions::Place;
+use crate::subscriptions::{Place, Subscriptions};
 
 /// The reactor's side of a shard.
 pub(crate) type Io = reactor::Io<Shard>;
@@ -40,9 +42,6 @@ impl Timer {
     pub(crate) const REPLY: u8 = 5;
     pub(crate) const SAMPLE: u8 = 6;
     pub(crate) const SURVEY: u8 = 7;
-
-    /// How long a publisher is stalled for a receiver that has fallen behind.
-    pub(crate) const STALL: Duration = Duration::from_millis(5);
 }
 
 /// One shard's state besides its connections.
@@ -88,6 +87,8 @@ pub(crate) struct Shard {
     pub(crate) stalled_elsewhere: Option<(u16, ConnId)>,
     /// Connections whose replies wait for mail, with the mark that ends the wait; oldest first.
     pub(crate) fences: VecDeque<(u64, ConnId)>,
+    /// Work that takes several turns.
+    pub(crate) jobs: Jobs,
     /// Connections with received bytes that wait for a turn with budget.
     pub(crate) deferred: VecDeque<ConnId>,
     pub(crate) listeners: Vec<ListenerKind>,
@@ -95,13 +96,6 @@ pub(crate) struct Shard {
     pub(crate) draining: Option<Draining>,
     /// This shard's connections of clients.
     pub(crate) open: usize,
-}
-
-/// How far lame duck mode has come.
-#[derive(Default)]
-pub(crate) struct Draining {
-    /// Connections to close in each round; 0 during the grace time.
-    pub(crate) per_step: usize,
 }
 
 impl Shard {
@@ -139,6 +133,7 @@ impl Shard {
             has_open_batch: false,
             stalled_elsewhere: None,
             fences: VecDeque::new(),
+            jobs: Jobs::default(),
             deferred: VecDeque::new(),
             listeners,
             mailboxes,
@@ -254,24 +249,24 @@ impl Shard {
 
     /// Removes what a connection holds that is ending.
     pub(crate) fn release(&mut self, io: &mut Io, id: ConnId) {
-        if let Some(conn) = io.conn_mut(id) {
-            self.release_session(id, &mut conn.session);
-        }
+        let Some(conn) = io.conn_mut(id) else { return };
+        let has_place = std::mem::take(&mut conn.session.has_place);
+        let subscriptions = std::mem::take(&mut conn.session.subscriptions);
+        self.release_held(io, id, has_place, subscriptions);
     }
 
-    /// What a connection that ends has held: subscriptions, and its place.
-    pub(crate) fn release_session(&mut self, id: ConnId, session: &mut Session) {
-        if std::mem::take(&mut session.has_place) {
+    /// Give back what a connection that ends has held: its place and its subscriptions.
+    pub(crate) fn release_held(
+        &mut self,
+        io: &mut Io,
+        id: ConnId,
+        has_place: bool,
+        subscriptions: Subscriptions,
+    ) {
+        if has_place {
             self.shared.places.fetch_sub(1, Ordering::Relaxed);
         }
-        let subscriptions = std::mem::take(&mut session.subscriptions);
-        for (place, one) in subscriptions.iter().filter(|(_, one)| !one.leaving) {
-            let subscriber = self.subscriber(id, place);
-            self.shared
-                .routing
-                .unsubscribe(one.subject(), one.queue(), &subscriber);
-            self.counts.add(Counter::Unsubscribed, 1);
-        }
+        self.remove_subscriptions(io, id, subscriptions);
     }
 
     /// The handle of one of this shard's subscriptions.
@@ -287,7 +282,7 @@ impl Shard {
     /// Pieces of work that are put off, or wait for others.
     #[cfg(feature = "sim")]
     pub(crate) fn rest(&self) -> usize {
-        self.deferred.len() + self.fences.len() + self.mailed.len()
+        self.deferred.len() + self.fences.len() + self.mailed.len() + self.jobs.len()
     }
 
     pub(crate) fn publish_counts(&mut self, io: &Io) {

@@ -179,12 +179,6 @@ impl Subscriptions {
             })
     }
 
-    /// Places of those that are not leaving.
-    pub(crate) fn active(&self) -> Vec<Place> {
-        let active = self.iter().filter(|(_, one)| !one.leaving);
-        active.map(|(place, _)| place).collect()
-    }
-
     fn forget_sid(&mut self, place: Place) {
         let (Some(index), Some(more)) = (place.0.checked_sub(1), &mut self.more) else {
             return;

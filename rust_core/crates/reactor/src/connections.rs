@@ -90,8 +90,6 @@ pub struct Conn<S> {
     pub(crate) appended: bool,
     /// Whether a write has left bytes pending that are not all taken yet.
     pub(crate) blocked: bool,
-    /// Whether it was so before the last write.
-    pub(crate) was_blocked: bool,
     /// Whether the socket may take bytes, as far as is known.
     pub(crate) ready: bool,
 }
@@ -269,7 +267,6 @@ impl<S> Connections<S> {
             touched: false,
             appended: false,
             blocked: false,
-            was_blocked: false,
             ready: true,
         })
     }

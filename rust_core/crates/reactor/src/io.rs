@@ -247,6 +247,13 @@ impl<H: Handler> Io<H> {
         self.budget.is_spent()
     }
 
+    /// Work of a whole turn, in the units of [`work`].
+    #[inline]
+    #[must_use]
+    pub fn turn_budget(&self) -> usize {
+        self.budget.turn()
+    }
+
     /// Begin the share of one of several that have put off work, so that the others have theirs.
     #[inline]
     pub fn begin_slice(&mut self) {

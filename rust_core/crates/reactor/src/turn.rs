@@ -29,6 +29,8 @@ pub(crate) struct Turn<H: Handler, D: Driver> {
     events: Events<D::Receipt>,
     /// Writes of the last turn that were cut short or failed.
     unsent: Vec<Unsent>,
+    /// Blocked connections whose pending bytes are all on their way.
+    settling: Vec<ConnId>,
     /// Connections whose socket has stopped taking bytes in this turn.
     blocked: Vec<ConnId>,
     /// Connections whose writing failed in this turn.
@@ -46,6 +48,7 @@ impl<H: Handler, D: Driver> Turn<H, D> {
             driver,
             events: Events::new(),
             unsent: Vec::new(),
+            settling: Vec::new(),
             blocked: Vec::new(),
             failed: Vec::new(),
             leaving: Vec::new(),
@@ -127,6 +130,7 @@ impl<H: Handler, D: Driver> Turn<H, D> {
         io.post.take_arrived();
         io.held_bytes = self.driver.held_bytes();
         self.restore_unsent();
+        self.settle();
         Ok(())
     }
 
@@ -152,6 +156,18 @@ impl<H: Handler, D: Driver> Turn<H, D> {
                     io.connections.touch(unsent.id);
                     io.connections.recount(unsent.id);
                 }
+            }
+        }
+    }
+
+    /// Tell which blocked connections' bytes have all been taken.
+    fn settle(&mut self) {
+        for id in self.settling.drain(..) {
+            if let Some(conn) = self.io.connections.conn_mut(id)
+                && conn.ready
+            {
+                conn.blocked = false;
+                self.io.connections.recount(id);
             }
         }
     }
@@ -468,18 +484,19 @@ impl<H: Handler, D: Driver> Turn<H, D> {
                 io.sent.bytes += bytes as u64;
                 io.sent.items += items;
                 io.sent.writes += 1;
-                conn.was_blocked = conn.blocked;
-                conn.blocked &= !conn.output.is_empty();
-                if let Write::Short { .. } = write
-                    && block(conn)
-                {
-                    self.blocked.push(id);
+                if let Write::Short { .. } = write {
+                    if block(conn) {
+                        self.blocked.push(id);
+                    }
+                } else {
+                    conn.blocked &= !conn.output.is_empty();
                 }
             }
             Write::Queued { bytes } => {
                 conn.taken = conn.taken.wrapping_add(bytes as u32);
-                conn.was_blocked = conn.blocked;
-                conn.blocked &= !conn.output.is_empty();
+                if conn.blocked && conn.output.is_empty() {
+                    self.settling.push(id);
+                }
             }
             Write::Failed(errno) => {
                 self.failed.push((id, errno));
@@ -549,9 +566,8 @@ impl<H: Handler, D: Driver> Turn<H, D> {
 /// Note that the socket takes no more; whether that is news.
 fn block<S>(conn: &mut crate::Conn<S>) -> bool {
     conn.ready = false;
-    conn.blocked = true;
     conn.output.settle();
-    !conn.was_blocked && conn.phase == Phase::Open
+    !std::mem::replace(&mut conn.blocked, true) && conn.phase == Phase::Open
 }
 
 /// Take a connection out and tell the handler; return its socket.

@@ -62,6 +62,10 @@ impl Budget {
         }
     }
 
+    pub(crate) fn turn(&self) -> usize {
+        self.turn
+    }
+
     pub(crate) fn begin_turn(&mut self) {
         self.spent = 0;
     }
