@@ -6,6 +6,7 @@ round mean more than figures of different minutes.
 
 import statistics
 from collections import defaultdict
+from collections.abc import Callable
 
 from measure import (
     EPOLL,
@@ -20,6 +21,7 @@ from measure import (
     say,
     table,
 )
+from suites_hostile import hostile
 from suites_http import gateway, http, transports
 from suites_watched import watched
 
@@ -448,7 +450,10 @@ def _million_row(server: Server, result: Result) -> list[str]:
     ]
 
 
-SUITES = {
+Suite = Callable[[int], list[str]]
+"""Takes the number of rounds and returns its section of the record."""
+
+SUITES: dict[str, Suite] = {
     "cost": cost,
     "establish": establish,
     "sustained": sustained,
@@ -460,4 +465,5 @@ SUITES = {
     "gateway": gateway,
     "transports": transports,
     "watched": watched,
+    "hostile": hostile,
 }

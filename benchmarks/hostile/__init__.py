@@ -1,0 +1,1 @@
+"""Attacks of one client on the others, each measured by a client that behaves well."""

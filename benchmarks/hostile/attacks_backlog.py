@@ -1,0 +1,203 @@
+"""Attacks with what a client does not read: memory of the broker, and the pace of all publishers."""
+
+import math
+import time
+from array import array
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+
+from hostile.client import Client, EndedError, seconds_until_served
+from hostile.finding import Finding, with_unit
+from hostile.setup import Broker, Setup, repeated, wait_until
+from subjectbus.config import BrokerConfig
+
+_MEGABYTE = 1_000_000
+_MIB = 1 << 20
+_RECEIVE_BUFFER = 65_536
+"""Bytes that a slow reader lets its kernel keep, so that the backlog is the broker's."""
+_TICK_S = 0.05
+_NEWCOMER_LIMIT_S = 5.0
+_MOST_GROWTH_MB = 150.0
+_NEWCOMER_S = 1.0
+_RATE_KEPT = 90.0
+_STALLS_FROM = 48 * _MIB
+"""Three quarters of the default `max_pending`: a broker that slows publishers down does so from there."""
+_BACKLOG = 54 * _MIB
+_FILL_LIMIT_S = 15.0
+_FILLER = 65_536
+"""Bytes of a message with which the helper fills the backlog."""
+_WARMUP_S = 1.0
+
+
+def _limit_of_memory(size: int) -> dict[str, object]:
+    """Return the setting that bounds what all clients may hold, by the name that this broker has for it."""
+    keys = BrokerConfig.__struct_fields__
+    return {next(key for key in ("max_memory", "max_pending_total") if key in keys): size}
+
+
+class _SlowReader:
+    """A subscriber that reads so many bytes a second and no more."""
+
+    def __init__(self, broker: Broker, subject: str, rate: float) -> None:
+        self.client = Client(broker.tcp, receive_buffer=_RECEIVE_BUFFER)
+        self.client.carry_out(f"SUB {subject} 1\r\n".encode())
+        self.client.socket.settimeout(0.0)
+        self._rate = rate
+        self._begun = time.perf_counter()
+        self._read = 0
+
+    def read(self) -> None:
+        """Read what is due by now; ConnectionError when the broker has ended the connection."""
+        due = int((time.perf_counter() - self._begun) * self._rate) - self._read
+        with suppress(BlockingIOError):
+            while due > 0:
+                if not (count := len(self.client.socket.recv(due))):
+                    raise EndedError
+                self._read += count
+                due -= count
+
+
+def memory(
+    setup: Setup,
+    receivers: int = 12,
+    messages: int = 60,
+    read_rate: float = 300_000.0,
+    limit: int = 100_000_000,
+    duration_s: float = 15.0,
+) -> list[Finding]:
+    """Publish 60 MB once to receivers that read a trickle, under a limit of 100 MB."""
+    peak, slowest, trouble = 0, 0.0, ""
+    with ExitStack() as stack:
+        broker = stack.enter_context(setup.broker(_limit_of_memory(limit)))
+        readers = [_SlowReader(broker, "flood", read_rate) for _ in range(receivers)]
+        for reader in readers:
+            stack.enter_context(reader.client)
+        publisher = stack.enter_context(Client(broker.tcp))
+        before = broker.resident_bytes()
+
+        def trickle() -> None:
+            for reader in list(readers):
+                try:
+                    reader.read()
+                except ConnectionError:
+                    readers.remove(reader)
+
+        def sample() -> None:
+            nonlocal peak
+            peak = max(peak, broker.resident_bytes())
+
+        def arrive() -> None:
+            nonlocal slowest, trouble
+            waited_s, said = seconds_until_served(broker.tcp, _NEWCOMER_LIMIT_S)
+            if waited_s > slowest:
+                slowest, trouble = waited_s, said
+
+        for work, every_s in ((trickle, _TICK_S), (sample, _TICK_S), (arrive, 10 * _TICK_S)):
+            stack.enter_context(repeated(work, every_s))
+        said = publisher.carry_out(b"PUB flood %d\r\n%s\r\n" % (_MEGABYTE, bytes(_MEGABYTE)) * messages)
+        time.sleep(duration_s)
+    what = f"{messages} MB to {receivers} slow readers: "
+    left = f"{len(readers)} of them left" + (f", publisher: {said}" if said else "")
+    growth = (peak - before) / _MEGABYTE
+    return [
+        Finding(what + "growth of resident memory", growth, "MB", _MOST_GROWTH_MB, beside=left),
+        Finding(what + "until a new client is served", slowest, "s", _NEWCOMER_S, beside=trouble),
+    ]
+
+
+class _Laggard:
+    """A subscriber to everything that stays just below the limit of a slow consumer, with its helper.
+
+    When the broker ends it, it comes back and begins again.
+    """
+
+    def __init__(self, broker: Broker, rate: float) -> None:
+        self._broker = broker
+        self._rate = rate
+        self._reader: _SlowReader | None = None
+        self._helper: Client | None = None
+        self._filler = b"PUB fill %d\r\n%s\r\n" % (_FILLER, bytes(_FILLER))
+        self.pending = 0
+        """Bytes that the broker holds for the subscriber."""
+        self.ends = 0
+        """How often the broker ended one of the two, or refused them."""
+
+    def work(self) -> None:
+        """Read what is due and let the helper publish what is missing."""
+        try:
+            if self._reader is None or self._helper is None:
+                self._helper = Client(self._broker.tcp)
+                self._reader = _SlowReader(self._broker, ">", self._rate)
+            self._reader.read()
+            self.pending = int(self._broker.connection(self._reader.client.cid)["pending_bytes"])
+            missing = min(_BACKLOG - self.pending, _MEGABYTE) // len(self._filler)
+            if missing > 0:
+                # Waited for until it is carried out: what is under way would go beyond the limit.
+                self._helper.carry_out(self._filler * missing)
+        except ConnectionError:
+            self.ends += 1
+            self.close()
+
+    def is_established(self) -> bool:
+        """Whether publishers may be slowed down by now, or the broker has ended the subscriber."""
+        return self.ends > 0 or self.pending > _STALLS_FROM
+
+    def close(self) -> None:
+        """Leave with both connections."""
+        if self._reader is not None:
+            self._reader.client.socket.close()
+        if self._helper is not None:
+            self._helper.socket.close()
+        self._reader = self._helper = None
+
+
+def stall(
+    setup: Setup,
+    read_rate: float = 1_000_000.0,
+    low_rate: int = 20_000,
+    high_rate: int = 200_000,
+    quiet_s: float = 5.0,
+    attack_s: float = 10.0,
+) -> list[Finding]:
+    """Subscribe to everything and stay just below `max_pending`, while others publish."""
+    findings = []
+    # As fast as they can has no bar: a subscriber to everything costs every message a delivery.
+    for rate, bar in ((low_rate, _RATE_KEPT), (high_rate, _RATE_KEPT), (0, None)):
+        with setup.broker() as broker:
+            host, port = broker.tcp
+            with setup.child("publisher", f"{host}:{port}", "victim", 2, rate) as child:
+                time.sleep(_WARMUP_S)
+                quiet = time.perf_counter()
+                time.sleep(quiet_s)
+                end_of_quiet = time.perf_counter()
+                laggard = _Laggard(broker, read_rate)
+                with repeated(laggard.work, _TICK_S):
+                    with suppress(TimeoutError):
+                        wait_until(laggard.is_established, _FILL_LIMIT_S, "a backlog")
+                    attacked = time.perf_counter()
+                    time.sleep(attack_s)
+                    end_of_attack = time.perf_counter()
+                taken = array("d")
+                taken.frombytes(child.finish())
+                laggard.close()
+        usual = _rate_between(taken, quiet, end_of_quiet)
+        kept = _rate_between(taken, attacked, end_of_attack)
+        plan = f"at {rate:,}/s" if rate else "as fast as they can"
+        backlog = f"backlog {laggard.pending / _MIB:.0f} MiB, ended {laggard.ends} times"
+        findings.append(
+            Finding(
+                f"publishers {plan}: rate kept",
+                100 * kept / usual if usual else math.nan,
+                "%",
+                bar,
+                "at least",
+                f"{with_unit(usual, '/s')} before, {with_unit(kept, '/s')} during, {backlog}",
+            )
+        )
+    return findings
+
+
+def _rate_between(taken: Sequence[float], begin: float, end: float) -> float:
+    """Return messages per second from pairs of a time and the messages acknowledged then."""
+    counts = (count for at, count in zip(taken[::2], taken[1::2], strict=True) if begin <= at < end)
+    return sum(counts) / (end - begin)

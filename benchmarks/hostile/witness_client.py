@@ -1,0 +1,62 @@
+"""The witness: sends a message to itself, waits for it, and begins again, until standard input ends.
+
+`python -m hostile.witness_client HOST:PORT`. It says "ready", and at the end three kinds of numbers, all
+doubles of this machine: 1 when the broker has closed the connection and else 0, then of each round trip its
+beginning by CLOCK_MONOTONIC and its length, both in seconds.
+"""
+
+import gc
+import select
+import sys
+import time
+from array import array
+
+from hostile.client import Client, parse_address
+
+_LAST_REPLY_S = 30.0
+"""Time that the last message has to come back once standard input has ended."""
+
+
+def main() -> None:
+    """Run until standard input ends, or the connection."""
+    gc.disable()
+    trips = array("d", [0.0])
+    with Client(parse_address(sys.argv[1]), name="witness") as client:
+        subject = f"witness.{client.cid}"
+        operation = f"PUB {subject} 1\r\n.\r\n".encode()
+        message = f"MSG {subject} 1 1\r\n.\r\n".encode()
+        client.carry_out(f"SUB {subject} 1\r\n".encode())
+        sys.stdout.buffer.write(b"ready\n")
+        sys.stdout.buffer.flush()
+        is_last = False
+        while not is_last:
+            begun = time.perf_counter()
+            try:
+                client.send(operation)
+                is_last = _await(client, len(message))
+            except OSError:
+                trips[0], is_last = 1.0, True
+            trips.extend((begun, time.perf_counter() - begun))
+    trips.tofile(sys.stdout.buffer)
+
+
+def _await(client: Client, missing: int) -> bool:
+    """Wait for the message's bytes; whether standard input has ended meanwhile.
+
+    Raises:
+        OSError: The connection ended first, or time was up.
+    """
+    has_ended = False
+    while missing > 0:
+        watched = [client.socket] if has_ended else [client.socket, sys.stdin]
+        readable, _, _ = select.select(watched, [], [], _LAST_REPLY_S if has_ended else None)
+        has_ended |= sys.stdin in readable
+        if client.socket in readable:
+            missing -= len(client.receive())
+        elif not readable:
+            raise TimeoutError
+    return has_ended
+
+
+if __name__ == "__main__":
+    main()
