@@ -126,12 +126,12 @@ impl Shard {
         let Some(backlog) = backlog.and_then(|conn| conn.session.backlog.as_mut()) else {
             return;
         };
-        if backlog.stalls < MOST_STALLS && self.stall(io, publisher) {
-            if let Some(conn) = io.conn_mut(receiver)
-                && let Some(backlog) = &mut conn.session.backlog
-            {
-                backlog.stalls += 1;
-            }
+        if backlog.stalls < MOST_STALLS
+            && self.stall(io, publisher)
+            && let Some(conn) = io.conn_mut(receiver)
+            && let Some(backlog) = &mut conn.session.backlog
+        {
+            backlog.stalls += 1;
         }
     }
 

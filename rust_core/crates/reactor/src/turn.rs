@@ -75,9 +75,11 @@ impl<H: Handler, D: Driver> Turn<H, D> {
             let pause = at.saturating_duration_since(io.clock().now());
             timeout = Some(timeout.map_or(pause, |timeout| timeout.min(pause)));
         }
-        let has_work = !self.events.is_empty()
-            || !(self.blocked.is_empty() && self.failed.is_empty() && self.leaving.is_empty());
-        let is_awake = has_work || timeout == Some(Duration::ZERO);
+        let is_idle = self.events.is_empty()
+            && self.blocked.is_empty()
+            && self.failed.is_empty()
+            && self.leaving.is_empty();
+        let is_awake = !is_idle || timeout == Some(Duration::ZERO);
         if is_awake || !io.post.mailboxes().fall_asleep(io.shard()) {
             timeout = Some(Duration::ZERO);
         }
