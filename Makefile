@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 FUZZ_SECONDS ?= 10
+SEEDS ?= 300
 
 BIN := $(CURDIR)/.venv/bin
 CACHE := $(CURDIR)/.cache
@@ -23,7 +24,7 @@ SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -ty
 # The same environment that maturin gives cargo, so that nothing is built twice.
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
-.PHONY: help setup build format lint test test-rust test-python test-instructions instructions \
+.PHONY: help setup build format lint test test-rust test-python test-instructions instructions simulate \
 	valgrind fuzz notebooks notebook-data bench clean
 
 help: ## list the commands
@@ -79,10 +80,13 @@ lint: $(INSTALLED) ## rustfmt, clippy, ruff, mypy and the import rules, all with
 	$(BIN)/mypy notebooks
 	$(BIN)/lint-imports
 
-test: lint test-rust test-python test-instructions fuzz ## set up what is needed and run every test
+test: lint test-rust simulate test-python test-instructions fuzz ## set up what is needed and run every test
 
 test-rust: $(BIN)/python ## unit and property tests of the crates
 	cd rust_core && $(CARGO) test --workspace --locked
+
+simulate: $(BIN)/python ## SEEDS lives of the broker on a simulated network; SEED=n repeats one and tells what happens in it
+	cd rust_core && $(CARGO) run --quiet --locked -p subjectbus-simulation -- --seeds $(SEEDS)
 
 test-python: setup $(INSTALLED) ## unit, conformance, integration, load and packaging tests
 	$(BIN)/pytest

@@ -44,7 +44,7 @@ impl Handler for Relay {
         io.mail(next, Letter { home, id, bytes });
         let conn = io.conn_mut(id).expect("it has sent something");
         conn.session += 1;
-        if conn.session % 7 == 0 {
+        if conn.session.is_multiple_of(7) {
             io.set_reading(id, false);
             io.set_timer(id, RESUME, Duration::from_millis(3));
         }
