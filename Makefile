@@ -24,7 +24,7 @@ SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -ty
 # The same environment that maturin gives cargo, so that nothing is built twice.
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
-.PHONY: help setup build format lint test test-rust test-python test-instructions instructions simulate \
+.PHONY: help setup build format lint test test-rust test-python test-instructions instructions simulate mutants \
 	valgrind fuzz notebooks notebook-data bench clean
 
 help: ## list the commands
@@ -87,6 +87,9 @@ test-rust: $(BIN)/python ## unit and property tests of the crates
 
 simulate: $(BIN)/python ## SEEDS lives of the broker on a simulated network; SEED=n repeats one and tells what happens in it
 	cd rust_core && $(CARGO) run --quiet --locked -p subjectbus-simulation -- --seeds $(SEEDS)
+
+mutants: $(BIN)/python ## break the broker on purpose, and count the seeds until the simulation finds it
+	$(BIN)/python benchmarks/mutants.py
 
 test-python: setup $(INSTALLED) ## unit, conformance, integration, load and packaging tests
 	$(BIN)/pytest
