@@ -46,7 +46,7 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tables(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that were given, as the tables of a file."""
+    """Return the flags that were given, as the tables of a file."""
     document: dict[str, Any] = {}
     for name, value in flags.items():
         if value not in (None, ()):

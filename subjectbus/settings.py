@@ -57,7 +57,7 @@ def merge(base: T, override: T) -> T:
 
 
 def keys(cls: type[msgspec.Struct], table: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every key of a struct in order, those of its tables by their path, and the annotation of each.
+    """Yield every key of a struct in order, those of its tables by their path, with its annotation.
 
     Args:
         cls: The struct.

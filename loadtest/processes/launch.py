@@ -202,7 +202,7 @@ def _serve_flags(config: BrokerConfig, listening: str) -> list[str]:
 
 
 def _flags(table: Mapping[str, Any], prefix: str = "--") -> list[str]:
-    """The flags of a table's keys, and of the tables in it."""
+    """Return the flags of a table's keys, and of the tables in it."""
     flags: list[str] = []
     for key, value in table.items():
         flag = prefix + key.replace("_", "-")

@@ -126,7 +126,7 @@ def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
     [
         (b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n", "SSH-2.0-OpenSSH_9.2p1"),
         (b"\x00\xff\r\n\r\n", None),
-        (answer(b"not found", "404 Not Found"), "status 404"),
+        (answer(b"not found", "404 Not Found"), "status 404 Not Found"),
         (answer(b"<html>"), "an answer that is no JSON"),
         (answer(b"\xff\xfe{}"), "an answer that is no JSON"),
         (answer(b"[1, 2]"), "an answer that is no JSON object"),

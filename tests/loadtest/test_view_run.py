@@ -277,7 +277,7 @@ def test_a_difference_on_the_own_broker_fails_the_run(tmp_path):
     [
         (hanging, "timed out"),
         (trickling, "timed out"),
-        (saying(answer(b"", "426 Upgrade Required")), "status 426"),
+        (saying(answer(b"", "426 Upgrade Required")), "status 426 Upgrade Required"),
         (saying(answer(b"moin")), "an answer that is no JSON"),
         (saying(b"SSH-2.0-OpenSSH\r\n\r\n"), "SSH-2.0-OpenSSH"),
     ],

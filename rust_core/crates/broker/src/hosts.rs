@@ -8,15 +8,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use protocol::http::split_authority;
 
-/// Where the system keeps the names that its administrator gives to addresses.
+/// The file in which the administrator gives names to addresses.
 const HOSTS_FILE: &str = "/etc/hosts";
 
 /// The names that are served, besides addresses and `localhost`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AllowedHosts {
-    /// Every name is served.
+    /// Whether every name is served.
     all: bool,
-    /// In lower case, without a dot at the end.
+    /// The names in lower case, without a dot at the end.
     names: Box<[Box<str>]>,
 }
 

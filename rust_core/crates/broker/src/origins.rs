@@ -6,10 +6,10 @@
 
 use protocol::http::split_authority;
 
-/// The scheme of what a listener without TLS serves.
+/// The scheme of a listener without TLS.
 const SCHEME: &str = "http";
 
-/// Where a request comes from.
+/// The place that a request comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The address that it is sent to, or no page at all.
@@ -23,9 +23,9 @@ pub(crate) enum Source {
 /// The origins whose pages are let in, besides the one that a request is sent to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Origins {
-    /// Every origin is let in.
+    /// Whether every origin is let in.
     all: bool,
-    /// In their canonical form.
+    /// The origins in their canonical form.
     list: Box<[Box<str>]>,
 }
 

@@ -69,9 +69,9 @@ pub(crate) struct Shard {
     pub(crate) call: Call,
     pub(crate) reply_subject: Vec<u8>,
     pub(crate) date: Date,
-    /// For what nobody may foretell.
+    /// Random numbers that cannot be foretold.
     pub(crate) random: SystemRandom,
-    /// For choices that may be foretold, such as the member of a queue group.
+    /// The generator of choices that may be foretold, such as the member of a queue group.
     pub(crate) rng: Rng,
     /// Receivers of the message being routed who get it by mail, by shard.
     pub(crate) parcelled: Vec<Vec<Subscriber>>,

@@ -281,6 +281,42 @@ fn parse_request(Reads { wire, size }: Reads) -> Handled {
     (parsed.count(), wire)
 }
 
+/// Heads of 58 fields, with a `Connection` list of so many members as the last; 0 for another field there.
+fn crowded(members: usize) -> Reads {
+    let names = (0..57).map(|n| format!("X-Application-Field-{n:02}: 0123456789abcdef\r\n"));
+    let list: Vec<_> = (0..members).map(|n| format!("x{n:04}")).collect();
+    let last = match members {
+        0 => "X-Application-Field-57: 0123456789abcdef\r\n".into(),
+        _ => format!("Connection: {}\r\n", list.join(",")),
+    };
+    let fields: String = names.chain([last]).collect();
+    let head = format!("POST /v1/request/a HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    heads(head.as_bytes())
+}
+
+// What the gateway does with a head before it forwards the fields that are not of the connection.
+#[library_benchmark(setup = crowded, teardown = check)]
+#[bench::no_list(0)]
+#[bench::longest_list(16)]
+#[bench::refused_list(900)]
+fn connection_options(Reads { wire, size }: Reads) -> Handled {
+    let limits = black_box(HeadLimits::default());
+    let read = wire.chunks(size).filter(|bytes| {
+        let Ok(Some((head, _))) = parse_head(bytes, limits) else {
+            return false;
+        };
+        let Ok(options) = head.headers.connection_options() else {
+            return head.control().is_err();
+        };
+        let forwarded = head.headers.iter();
+        forwarded
+            .filter(|(name, _)| !options.contains(name))
+            .count()
+            == 59
+    });
+    (read.count(), wire)
+}
+
 fn chunked_bodies(chunks: usize) -> Reads {
     reads(1, |wire| {
         (0..chunks).for_each(|_| encode_chunk(wire, PAYLOAD));
@@ -314,7 +350,7 @@ fn encode_answer(mut out: Vec<u8>) -> Vec<u8> {
 
 library_benchmark_group!(
     name = http;
-    benchmarks = parse_request, decode_chunked, encode_answer
+    benchmarks = parse_request, connection_options, decode_chunked, encode_answer
 );
 
 main!(library_benchmark_groups = ws, nats, http);

@@ -71,7 +71,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Its own fields.
+    /// Return its own fields.
     fn own(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
         let kind = ("Content-Type", self.kind);
         self.fields.iter().copied().chain([kind])
@@ -240,8 +240,8 @@ fn last_answer(status: u16, kind: &str, body: &str) -> Vec<u8> {
     response
 }
 
-/// The fields that keep browsers from taking an answer for anything but what its type says; without a value
-/// where there is no policy.
+/// Return the fields that keep browsers from taking an answer for anything but what its type says; without a
+/// value where there is no policy.
 fn guard(policy: &str) -> [(&str, &str); 2] {
     let sniffing = if policy.is_empty() { "" } else { "nosniff" };
     [

@@ -5,11 +5,11 @@ const MAX_LEN: usize = 47;
 
 /// A set of `N` names, and of all names that begin with one of `P` prefixes, in any case of letters.
 pub(super) struct FieldNames<const N: usize, const P: usize> {
-    /// The names by length: a look-up compares those alone that are as long as what is looked for.
+    /// The names in the order of their length: a look-up compares only names of the right length.
     names: [&'static str; N],
-    /// Where the names of each length begin, and those of the one before end.
+    /// The index of the first name of each length or a greater one.
     starts: [u8; MAX_LEN + 2],
-    /// Each prefix behind its first three bytes, which most names differ in.
+    /// The prefixes, each behind the number that [`mark`] makes of it: most names differ from all in that.
     prefixes: [(u32, &'static str); P],
 }
 
@@ -70,7 +70,7 @@ impl<const N: usize, const P: usize> FieldNames<N, P> {
     }
 }
 
-/// A number for the first three bytes, the same in either case of letters.
+/// Return a number for the first three bytes, the same in either case of letters.
 const fn mark(name: &[u8]) -> u32 {
     match name {
         [a, b, c, ..] => u32::from_le_bytes([*a, *b, *c, 0]) | 0x0020_2020,

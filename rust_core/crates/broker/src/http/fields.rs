@@ -14,7 +14,7 @@ const NO_RESPONDERS: u16 = 503;
 const SERVICE_ERROR: &[u8] = b"Nats-Service-Error";
 const SERVICE_ERROR_CODE: &[u8] = b"Nats-Service-Error-Code";
 
-/// Request fields that end here.
+/// Request fields that services do not get.
 ///
 /// Services take what a message tells about its sender from its headers. HTTP callers are strangers: what
 /// only a proxy may say of a caller, and what is between a caller and the broker, must not come from them.
@@ -32,7 +32,7 @@ static NOT_FORWARDED: FieldNames<48, 23> = FieldNames::new(
         "trailer",
         "transfer-encoding",
         "upgrade",
-        // What the client would accept: the gateway answers for itself.
+        // Content negotiation: the gateway answers for itself.
         "accept",
         "accept-charset",
         "accept-encoding",
@@ -59,7 +59,7 @@ static NOT_FORWARDED: FieldNames<48, 23> = FieldNames::new(
         "x-api-key",
         "x-csrf-token",
         "x-xsrf-token",
-        // Whose request it is, as proxies say it.
+        // The identity of the caller, as proxies state it.
         "client-cert",
         "client-cert-chain",
         "client-ip",
@@ -80,7 +80,7 @@ static NOT_FORWARDED: FieldNames<48, 23> = FieldNames::new(
         "sec-",
         // NATS gives these a meaning: errors of services, message ids, traces, JetStream.
         "nats-",
-        // Whose request it is, as proxies say it.
+        // The identity of the caller, as proxies state it.
         "cf-",
         "proxy-",
         "remote-",
@@ -141,7 +141,7 @@ static NOT_RETURNED: FieldNames<49, 22> = FieldNames::new(
         "set-cookie2",
         "set-login",
         "www-authenticate",
-        // What a browser keeps or does for the whole origin.
+        // Things that a browser keeps or does for the whole origin.
         "accept-ch",
         "accept-ch-lifetime",
         "activate-storage-access",

@@ -335,7 +335,7 @@ impl Shard {
         self.respond(io, id, call, &problem)
     }
 
-    /// Answers a call that needs a random number where the system has none.
+    /// Answer a call that needs a random number where the system has none.
     pub(super) fn fail_random(
         &mut self,
         io: &mut Io,
@@ -375,7 +375,7 @@ impl Http {
         Some(after)
     }
 
-    /// Ends the wait for the reply to the request with this token.
+    /// End the wait for the reply to the request with this token.
     fn take_waiting(&mut self, token: u64, now: Instant) -> Option<Waiting> {
         match &self.state {
             State::Reply(waiting) if waiting.token == token => {}

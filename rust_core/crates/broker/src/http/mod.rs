@@ -38,7 +38,7 @@ pub(crate) use route::Call;
 use gateway::Waiting;
 use pages::Asking;
 
-/// Why a page of another origin gets no WebSocket connection.
+/// The refusal of a WebSocket connection for a page of another origin.
 const FOREIGN_PAGE: &str = "pages of this origin may not connect; websocket.origins in the configuration lists those that may";
 /// The longest name that DNS has.
 const LONGEST_NAME: usize = 253;
@@ -401,7 +401,7 @@ impl Shard {
         }
     }
 
-    /// Answers a request to a name that does not belong to this host.
+    /// Refuse a request to a name that does not belong to this host.
     fn refuse_host(&mut self, io: &mut Io, id: ConnId, authority: &[u8]) -> Step {
         let shown = &authority[..authority.len().min(LONGEST_NAME)];
         let detail = format!(

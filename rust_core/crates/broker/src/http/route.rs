@@ -65,7 +65,7 @@ pub(crate) struct Call {
 struct Noted<'a> {
     origin: Option<&'a [u8]>,
     timeout: Option<&'a [u8]>,
-    /// A browser says that a page of another origin has asked (`Sec-Fetch-Site`).
+    /// Whether a browser says that a page of another origin has asked (`Sec-Fetch-Site`).
     is_of_other_page: bool,
     /// One of these two stands more than once.
     has_duplicate: bool,
@@ -92,7 +92,7 @@ impl<'a> Noted<'a> {
         noted
     }
 
-    /// Where the request comes from. Pages load images and follow links without a word of their origin; then
+    /// Tell where the request comes from. Pages load images and follow links without naming their origin; then
     /// the browser's own word counts.
     fn source(&self, origins: &Origins, authority: &[u8]) -> Source {
         match self.origin {
@@ -103,7 +103,7 @@ impl<'a> Noted<'a> {
     }
 }
 
-/// Why a page of another origin is refused.
+/// The refusal of a page of another origin.
 const FOREIGN: &str = "pages of this origin may not use the gateway; cors_origins in the configuration lists those that may";
 
 /// The methods of a resource that is read, and of one that is written to.

@@ -20,13 +20,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// Reads it from the fields of a request, and the value of `Host` with it.
+    /// Read it from the fields of a request, and the value of `Host` into `host`.
     #[inline]
     pub(super) fn read<'a>(
         version: Version,
         fields: &[httparse::Header<'a>],
-    ) -> (Option<&'a [u8]>, Result<Self, HttpError>) {
-        let (mut host, mut length, mut coding) = (None, None, None);
+        host: &mut Option<&'a [u8]>,
+    ) -> Result<Self, HttpError> {
+        let (mut length, mut coding) = (None, None);
         let (mut duplicate, mut close, mut upgrade) = (false, false, false);
         let mut expects_continue = Ok(false);
         let mut options = 0;
@@ -51,22 +52,19 @@ impl Control {
                 _ => {}
             }
         }
-        let checked = || {
-            if duplicate {
-                return Err(HttpError::DuplicateHeader);
-            }
-            if options > MAX_CONNECTION_OPTIONS {
-                return Err(HttpError::TooManyConnectionOptions);
-            }
-            check_host(host, version)?;
-            Ok(Self {
-                framing: framing(length, coding, version)?,
-                keep_alive: version == Version::Http11 && !close,
-                expects_continue: version == Version::Http11 && expects_continue?,
-                upgrade,
-            })
-        };
-        (host, checked())
+        if duplicate {
+            return Err(HttpError::DuplicateHeader);
+        }
+        if options > MAX_CONNECTION_OPTIONS {
+            return Err(HttpError::TooManyConnectionOptions);
+        }
+        check_host(*host, version)?;
+        Ok(Self {
+            framing: framing(length, coding, version)?,
+            keep_alive: version == Version::Http11 && !close,
+            expects_continue: version == Version::Http11 && expects_continue?,
+            upgrade,
+        })
     }
 }
 

@@ -191,7 +191,7 @@ impl<'a> Headers<'a> {
         self.values(name).any(|value| has_member(value, token))
     }
 
-    /// The members of all `Connection` fields, collected once.
+    /// Return the members of all `Connection` fields, collected once.
     ///
     /// # Errors
     /// [`HttpError::TooManyConnectionOptions`]; [`RequestHead::control`] has the same error.
@@ -230,7 +230,7 @@ impl<'a> ConnectionOptions<'a> {
     }
 }
 
-/// A number in which most names differ: made of length, first and last byte, in either case of letters.
+/// Return a number in which most names differ: made of length, first and last byte, in either case of letters.
 fn mark(name: &[u8]) -> u32 {
     let byte = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
     (name.len() as u32) << 16 | byte(name.first()) << 8 | byte(name.last())

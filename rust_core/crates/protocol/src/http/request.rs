@@ -42,7 +42,7 @@ impl<'a> RequestHead<'a> {
         self.query
     }
 
-    /// Host and port that the client asked for: the target's in absolute form, which wins, or else the
+    /// Return host and port that the client asked for: the target's in absolute form, which wins, or else the
     /// `Host` field's (RFC 9112 section 3.2.2). Empty where neither says any.
     #[must_use]
     pub const fn authority(&self) -> &'a [u8] {
@@ -109,12 +109,16 @@ fn whole_head<'a>(
         Some(1) => Version::Http11,
         _ => Version::Http10,
     };
-    let (authority, path, query) = split_target(target);
-    let (host, control) = Control::read(version, &*request.headers);
+    let (path, query) = split_target(target);
+    let mut host = None;
+    let control = Control::read(version, &*request.headers, &mut host);
+    if !target.starts_with('/') {
+        host = target_authority(target).or(host);
+    }
     let head = RequestHead {
         path,
         query,
-        authority: authority.map(str::as_bytes).or(host).unwrap_or_default(),
+        authority: host.unwrap_or_default(),
         method,
         target,
         version,
@@ -124,25 +128,27 @@ fn whole_head<'a>(
     Ok((head, bytes.len()))
 }
 
-/// The authority, the path and the query of a target in one of its forms.
-fn split_target(target: &str) -> (Option<&str>, &str, Option<&str>) {
-    let (authority, path_and_query) = if target.starts_with('/') {
-        (None, target)
+/// The path and the query of a target in one of its forms.
+fn split_target(target: &str) -> (&str, Option<&str>) {
+    let path_and_query = if target.starts_with('/') {
+        target
     } else if let Some(after_scheme) = absolute_form(target) {
         let start = after_scheme.find(['/', '?']);
-        let (authority, rest) = start.map_or((after_scheme, "/"), |at| after_scheme.split_at(at));
-        (Some(authority), rest)
+        start.map_or("/", |start| &after_scheme[start..])
     } else {
-        (None, target)
+        target
     };
     match memchr::memchr(b'?', path_and_query.as_bytes()) {
-        Some(mark) => (
-            authority,
-            &path_and_query[..mark],
-            Some(&path_and_query[mark + 1..]),
-        ),
-        None => (authority, path_and_query, None),
+        Some(mark) => (&path_and_query[..mark], Some(&path_and_query[mark + 1..])),
+        None => (path_and_query, None),
     }
+}
+
+/// The authority of a target in absolute form. Proxies send that form, and hardly any client.
+#[cold]
+fn target_authority(target: &str) -> Option<&[u8]> {
+    let authority = absolute_form(target)?.split(['/', '?']).next()?;
+    Some(authority.as_bytes())
 }
 
 /// Appends an HTTP/1.1 request, with a `Content-Length` where there is a `body`, even an empty one.

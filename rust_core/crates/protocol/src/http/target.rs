@@ -22,7 +22,7 @@ pub fn decode_percent(text: &str, out: &mut Vec<u8>) -> Result<(), HttpError> {
     Ok(())
 }
 
-/// Splits an authority into its host, an IPv6 address with its brackets, and its port (RFC 3986 section
+/// Split an authority into its host, an IPv6 address with its brackets, and its port (RFC 3986 section
 /// 3.2). An empty port is none. `None` where what stands behind the host is not a port.
 #[must_use]
 pub fn split_authority(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
