@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
+use crate::accepting::Pauses;
 use crate::clock::Clock;
 use crate::connections::{Conn, Connections, Phase, Socket};
 use crate::handler::Handler;
@@ -52,6 +53,7 @@ pub struct Io<H: Handler> {
     /// Bytes received for paused connections, which the driver keeps.
     pub(crate) held_bytes: usize,
     pub(crate) commands: Commands,
+    pub(crate) pauses: Pauses,
     pub(crate) timers: Wheel,
     pub(crate) post: Post<H::Mail>,
     pub(crate) budget: Budget,
@@ -84,6 +86,7 @@ impl<H: Handler> Io<H> {
             driver_buffers: 0,
             held_bytes: 0,
             commands: Commands::default(),
+            pauses: Pauses::default(),
             timers: Wheel::new(now),
             post: Post::new(shard, mailboxes),
             budget: Budget::new(turn_budget),
@@ -226,6 +229,12 @@ impl<H: Handler> Io<H> {
         self.commands.unlisten.push(listener);
     }
 
+    /// Accept nothing on the listener with this index until `until`; who comes meanwhile waits. With the
+    /// time of this turn, accepting goes on in the next one.
+    pub fn pause_accepting(&mut self, listener: usize, until: Instant) {
+        self.pauses.pause(listener, until);
+    }
+
     /// End the shard after this turn. Remaining connections are closed after one last write.
     pub fn stop(&mut self) {
         self.commands.stopping = true;
@@ -286,7 +295,8 @@ impl<H: Handler> Io<H> {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
-        let wake = self.commands.wake_at;
+        let wakes = [self.commands.wake_at, self.pauses.next_end()];
+        let wake = wakes.into_iter().flatten().min();
         let wake = wake.map(|at| at.saturating_duration_since(now));
         match (wake, self.timers.until_next(now)) {
             (Some(wake), Some(timer)) => Some(wake.min(timer)),

@@ -26,11 +26,14 @@
 //!   our answer, all mail sent before the answer is in front of everything that it causes.
 //!   [`Io::mail_mark`] tells a handler when that mail has been handed out.
 //! - Bytes of one connection are handed out in their order, and before its end.
+//! - Listeners take turns: a herd at one of them keeps nobody waiting who comes to another one. A listener
+//!   that finds no descriptor pauses alone.
 //! - Drivers differ in nothing that a peer can see.
 //!
 //! An idle connection owns no buffer: reading uses the driver's own buffer, and output buffers
 //! come from a pool and return to it when the kernel has taken their bytes.
 
+mod accepting;
 pub mod clock;
 pub mod connections;
 pub mod driver;

@@ -92,11 +92,12 @@ impl<M> Post<M> {
         }
     }
 
-    /// Refuse mail from now on, and return what has arrived.
+    /// Refuse mail from now on, and return what has arrived and what was to be posted.
     pub(crate) fn close(&mut self) -> VecDeque<M> {
         self.take_arrived();
         let mut all = std::mem::take(&mut self.waiting);
         all.append(&mut self.mailboxes.close(self.shard));
+        all.extend(self.outgoing.iter_mut().flat_map(|mail| mail.drain(..)));
         all
     }
 
@@ -135,6 +136,10 @@ mod tests {
         assert_eq!((post.next(), post.next()), (Some(3), None));
         post.send(1, 4);
         post.post(|_| unreachable!("the shard is there"));
-        assert_eq!(Post::new(1, mailboxes).close(), [4]);
+        assert_eq!(Post::new(1, mailboxes.clone()).close(), [4]);
+        assert_eq!(mailboxes.post(1, 5), Some(5));
+        post.send(0, 6);
+        post.send(1, 7);
+        assert_eq!(post.close(), [6, 7]);
     }
 }

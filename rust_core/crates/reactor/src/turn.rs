@@ -2,7 +2,8 @@
 //! what follows from it.
 
 use std::io as std_io;
-use std::time::{Duration, Instant};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -37,8 +38,6 @@ pub(crate) struct Turn<H: Handler, D: Driver> {
     failed: Vec<(ConnId, Errno)>,
     /// Connections that end when the answers to their last bytes are written.
     leaving: Vec<ConnId>,
-    /// When accepting goes on, while it is paused.
-    accept_again: Option<Instant>,
 }
 
 impl<H: Handler, D: Driver> Turn<H, D> {
@@ -52,30 +51,34 @@ impl<H: Handler, D: Driver> Turn<H, D> {
             blocked: Vec::new(),
             failed: Vec::new(),
             leaving: Vec::new(),
-            accept_again: None,
         }
     }
 
-    /// Run turns until the handler asks to stop, then close what is left.
+    /// Run turns until the handler asks to stop, then close what is left. When the handler panics, its
+    /// mail is accounted for all the same, so that no other shard waits for it, and the panic goes on.
     pub(crate) fn run(mut self, handler: &mut H) -> std_io::Result<()> {
-        let mut outcome = Ok(());
-        while !self.io.commands.stopping && outcome.is_ok() {
-            let timeout = self.fall_asleep();
-            outcome = self.turn(handler, timeout);
-        }
-        self.end(handler);
-        outcome
+        // Only what does not depend on the connections is used after a panic.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let mut outcome = Ok(());
+            while !self.io.commands.stopping && outcome.is_ok() {
+                let timeout = self.fall_asleep();
+                outcome = self.turn(handler, timeout);
+            }
+            self.end(handler);
+            outcome
+        }));
+        outcome.unwrap_or_else(|panic| {
+            self.close_mailbox(handler);
+            resume_unwind(panic)
+        })
     }
 
     /// Prepare to wait: from now on mail wakes the shard. Return how long it may wait.
     pub(crate) fn fall_asleep(&mut self) -> Option<Duration> {
         let io = &self.io;
         let mut timeout = io.timeout();
-        if let Some(at) = self.accept_again {
-            let pause = at.saturating_duration_since(io.clock().now());
-            timeout = Some(timeout.map_or(pause, |timeout| timeout.min(pause)));
-        }
         let is_idle = self.events.is_empty()
+            && !self.events.has_acceptable(|one| !io.pauses.is_paused(one))
             && self.blocked.is_empty()
             && self.failed.is_empty()
             && self.leaving.is_empty();
@@ -93,6 +96,7 @@ impl<H: Handler, D: Driver> Turn<H, D> {
         timeout: Option<Duration>,
     ) -> std_io::Result<()> {
         self.poll(timeout)?;
+        self.end_pauses()?;
         self.tell_writes(handler)?;
         self.hand_out_mail(handler);
         self.hand_out_traffic(handler)?;
@@ -104,6 +108,7 @@ impl<H: Handler, D: Driver> Turn<H, D> {
         self.end_connections(handler)?;
         self.io.post.post(|mail| handler.on_undelivered(mail));
         self.unlisten()?;
+        self.begin_pauses()?;
         self.write_all(handler)?;
         self.events.shrink();
         handler.on_written(&mut self.io);
@@ -214,16 +219,40 @@ impl<H: Handler, D: Driver> Turn<H, D> {
 
     fn hand_out_changes(&mut self, handler: &mut H) -> std_io::Result<()> {
         self.io.budget.begin(Part::Changes);
-        if self.accept_again.is_some_and(|at| at <= self.io.now()) {
-            self.accept_again = None;
-            self.driver.set_accepting(true, &mut self.events)?;
-        }
-        while !self.io.budget.is_part_spent()
-            && let Some(event) = self.events.next_change()
-        {
-            self.handle(handler, event)?;
+        while !self.io.budget.is_part_spent() {
+            // In turn, so that neither those who come nor those who go keep the others waiting.
+            let pauses = &self.io.pauses;
+            let listener = self.events.next_acceptable(|one| !pauses.is_paused(one));
+            let change = self.events.next_change();
+            if listener.is_none() && change.is_none() {
+                break;
+            }
+            if let Some(listener) = listener {
+                self.accept(handler, listener)?;
+            }
+            if let Some(event) = change {
+                self.handle(handler, event)?;
+            }
         }
         Ok(())
+    }
+
+    /// Accept again on the listeners whose pause is over.
+    fn end_pauses(&mut self) -> std_io::Result<()> {
+        let now = self.io.now();
+        let resumed = self.io.pauses.end_due(now);
+        resumed
+            .into_iter()
+            .try_for_each(|listener| self.driver.set_accepting(listener, true))
+    }
+
+    /// Have the driver stop accepting on the listeners whose pause is a long one.
+    fn begin_pauses(&mut self) -> std_io::Result<()> {
+        let now = self.io.now();
+        let stopped = self.io.pauses.begin_long(now);
+        stopped
+            .into_iter()
+            .try_for_each(|listener| self.driver.set_accepting(listener, false))
     }
 
     fn handle(&mut self, handler: &mut H, event: Event<D::Receipt>) -> std_io::Result<()> {
@@ -231,7 +260,6 @@ impl<H: Handler, D: Driver> Turn<H, D> {
             Event::Ready(id, receipt) => self.handle_ready(handler, id, receipt),
             Event::Connected(id, outcome) => self.handle_connected(handler, id, outcome),
             Event::Failed(id, errno) => self.finish(handler, id, Closed::Failed(errno)),
-            Event::Acceptable(listener) => self.accept(handler, listener),
         }
     }
 
@@ -347,10 +375,6 @@ impl<H: Handler, D: Driver> Turn<H, D> {
     }
 
     fn accept(&mut self, handler: &mut H, listener: usize) -> std_io::Result<()> {
-        if self.accept_again.is_some() {
-            // Told again when accepting goes on.
-            return Ok(());
-        }
         let io = &mut self.io;
         match self.driver.accept(listener, &mut self.events)? {
             Accepted::Connection(socket, peer) => {
@@ -366,8 +390,8 @@ impl<H: Handler, D: Driver> Turn<H, D> {
             Accepted::Empty => Ok(()),
             Accepted::Exhausted => {
                 io.accept_failures += 1;
-                self.accept_again = Some(io.now() + ACCEPT_PAUSE);
-                self.driver.set_accepting(false, &mut self.events)
+                io.pause_accepting(listener, io.now() + ACCEPT_PAUSE);
+                Ok(())
             }
         }
     }
@@ -535,12 +559,16 @@ impl<H: Handler, D: Driver> Turn<H, D> {
                 drop(remove(&mut self.io, handler, id, Closed::Shutdown));
             }
         }
-        let io = &mut self.io;
-        io.post.post(|mail| handler.on_undelivered(mail));
-        for mail in io.post.close() {
+        self.io.post.post(|mail| handler.on_undelivered(mail));
+        self.close_mailbox(handler);
+        handler.on_written(&mut self.io);
+    }
+
+    /// Refuse mail from now on, and give back what has come and what was to be posted.
+    fn close_mailbox(&mut self, handler: &mut H) {
+        for mail in self.io.post.close() {
             handler.on_undelivered(mail);
         }
-        handler.on_written(io);
     }
 
     fn close_all(&mut self, handler: &mut H) -> std_io::Result<()> {

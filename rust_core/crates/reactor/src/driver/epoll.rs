@@ -117,7 +117,7 @@ impl Driver for Epoll {
                     WAKE => {}
                     token if (FIRST_LISTENER..WAKE).contains(&token) => {
                         let listener = (token - FIRST_LISTENER) as usize;
-                        wait.events.push_change(Event::Acceptable(listener));
+                        wait.events.note_acceptable(listener);
                     }
                     token => queue(wait.events, ConnId::from_bits(token), event.flags),
                 }
@@ -273,7 +273,7 @@ impl Driver for Epoll {
         self.accepts += 1;
         let outcome = acceptfrom_with(socket, flags);
         if !matches!(outcome, Err(Errno::AGAIN)) {
-            events.push_change(Event::Acceptable(listener));
+            events.note_acceptable(listener);
         }
         Ok(match outcome {
             Ok((fd, peer)) => match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
@@ -285,17 +285,6 @@ impl Driver for Epoll {
             // handling".
             Err(_) => Accepted::Empty,
         })
-    }
-
-    fn set_accepting(
-        &mut self,
-        accepting: bool,
-        events: &mut Events<Receipt>,
-    ) -> std_io::Result<()> {
-        if accepting {
-            (0..self.listeners.len()).for_each(|n| events.push_change(Event::Acceptable(n)));
-        }
-        Ok(())
     }
 
     fn close_listener(&mut self, listener: usize) -> std_io::Result<()> {

@@ -85,9 +85,9 @@ pub(crate) struct Held {
 /// The outcome of accepting.
 pub(crate) enum Accepted {
     Connection(Socket, SocketAddr),
-    /// None waits; the listener's next event tells of the next one.
+    /// None was to be had; the driver notes the listener again when one may be.
     Empty,
-    /// Descriptors, slots or memory have run out: try again later.
+    /// Descriptors, slots or memory have run out: try again later. The driver has noted the listener.
     Exhausted,
 }
 
@@ -150,19 +150,18 @@ pub(crate) trait Driver {
     /// Return the writes that are on their way as unsent, after the driver has failed.
     fn abandon(&mut self, _unsent: &mut Vec<Unsent>) {}
 
-    /// Accept one connection.
+    /// Accept one connection, and note the listener again if more may wait.
     fn accept(
         &mut self,
         listener: usize,
         events: &mut Events<Self::Receipt>,
     ) -> io::Result<Accepted>;
 
-    /// Stop or resume accepting on all listeners.
-    fn set_accepting(
-        &mut self,
-        accepting: bool,
-        events: &mut Events<Self::Receipt>,
-    ) -> io::Result<()>;
+    /// Stop or resume accepting on one listener. Connections that have been accepted already wait, and so
+    /// does what was noted in the events.
+    fn set_accepting(&mut self, _listener: usize, _accepting: bool) -> io::Result<()> {
+        Ok(())
+    }
 
     /// Stop accepting on one listener for good.
     fn close_listener(&mut self, listener: usize) -> io::Result<()>;

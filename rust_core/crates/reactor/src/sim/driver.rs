@@ -22,7 +22,6 @@ pub(crate) struct Sim {
     network: Network,
     host: Host,
     listeners: usize,
-    is_paused: bool,
     /// Writes are carried out when the next poll begins, as io_uring does, rather than at once.
     is_deferring: bool,
     queued: Vec<(ConnId, usize, Taken)>,
@@ -34,7 +33,6 @@ impl Sim {
         Self {
             host: network.add_host(listeners),
             listeners: listeners.len(),
-            is_paused: false,
             is_deferring: network.below(2) == 0,
             network: network.clone(),
             queued: Vec::new(),
@@ -94,7 +92,7 @@ impl Driver for Sim {
                 Notice::Connected(id, outcome) => {
                     wait.events.push_change(Event::Connected(id, outcome));
                 }
-                Notice::Acceptable(n) => wait.events.push_change(Event::Acceptable(n)),
+                Notice::Acceptable(n) => wait.events.note_acceptable(n),
             }
         }
         Ok(true)
@@ -198,17 +196,9 @@ impl Driver for Sim {
             return Ok(Accepted::Empty);
         };
         if self.network.waits(self.host, n) {
-            events.push_change(Event::Acceptable(n));
+            events.note_acceptable(n);
         }
         Ok(Accepted::Connection(Socket::simulated(end), peer))
-    }
-
-    fn set_accepting(&mut self, accepting: bool, events: &mut Events<Receipt>) -> io::Result<()> {
-        self.is_paused = !accepting;
-        if accepting {
-            (0..self.listeners).for_each(|n| events.push_change(Event::Acceptable(n)));
-        }
-        Ok(())
     }
 
     fn close_listener(&mut self, listener: usize) -> io::Result<()> {

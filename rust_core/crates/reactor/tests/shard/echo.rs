@@ -27,6 +27,7 @@ pub(crate) enum Mail {
     Connect(SocketAddr),
     Relay(usize, String),
     CloseListeners,
+    Panic,
     Stop,
 }
 
@@ -58,6 +59,7 @@ impl Handler for Echo {
         match bytes[0] {
             b'!' => io.abort(id),
             b'T' => io.set_timer(id, 7, Duration::from_millis(20)),
+            b'W' => io.pause_accepting(0, io.now() + PAUSE),
             b'P' => {
                 io.set_reading(id, false);
                 io.set_timer(id, 8, Duration::from_millis(50));
@@ -113,6 +115,10 @@ impl Handler for Echo {
                 io.mail(next, Mail::Relay(hops - 1, text));
             }
             Mail::CloseListeners => io.close_listener(0),
+            Mail::Panic => {
+                io.mail(1, Mail::Relay(0, "not posted".into()));
+                panic!("as the test asks for");
+            }
             Mail::Stop => io.stop(),
         }
     }
@@ -127,6 +133,9 @@ impl Handler for Echo {
 
     fn on_written(&mut self, _: &mut Io<Self>) {}
 }
+
+/// Pause of accepting that 'W' asks for.
+pub(crate) const PAUSE: Duration = Duration::from_millis(60);
 
 /// More than a socket takes.
 pub(crate) const BIG: [usize; 64] = [256 * 1024; 64];
@@ -163,6 +172,8 @@ impl Echo {
 
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
+    /// The second listener's.
+    pub(crate) other: SocketAddr,
     pub(crate) mailboxes: Mailboxes<Mail>,
     pub(crate) told: Receiver<Told>,
     pub(crate) threads: Vec<JoinHandle<()>>,
@@ -175,7 +186,9 @@ impl Running {
 
     /// A ring has one slot for each of `connections`.
     pub(crate) fn with_room(driver: DriverKind, shards: usize, connections: usize) -> Self {
-        let reservation = Reservation::new(SocketAddr::from(([127, 0, 0, 1], 0))).expect("port");
+        let reserve = |_| Reservation::new(SocketAddr::from(([127, 0, 0, 1], 0))).expect("port");
+        let reserved = [0, 1].map(reserve);
+        let [address, other] = reserved.each_ref().map(Reservation::address);
         let mailboxes = Mailboxes::new(shards).expect("mailboxes");
         let (tell, told) = sync_channel(64 * 1024);
         let (ready, is_ready) = sync_channel(64 * 1024);
@@ -184,7 +197,7 @@ impl Running {
                 let spec = ShardSpec {
                     index,
                     mailboxes: mailboxes.clone(),
-                    listeners: vec![reservation.address()],
+                    listeners: vec![address, other],
                     driver,
                     connections,
                     own_table: driver == DriverKind::Epoll,
@@ -200,7 +213,8 @@ impl Running {
             .collect();
         (0..shards).for_each(|_| is_ready.recv_timeout(PATIENCE).expect("ready"));
         Self {
-            address: reservation.address(),
+            address,
+            other,
             mailboxes,
             told,
             threads,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use subjectbus_reactor::{Closed, DriverChoice, DriverKind, Origin};
 
-use echo::{BIG, BIG_AT_BOTH_ENDS, Mail, PATIENCE, Running, Told, chunks};
+use echo::{BIG, BIG_AT_BOTH_ENDS, Mail, PATIENCE, PAUSE, Running, Told, chunks};
 
 mod echo;
 
@@ -55,6 +55,8 @@ on_every_driver! {
     connects_from_the_given_address_and_tells_refusals
     mail_goes_round_the_shards_and_none_is_lost_at_the_end
     stopping_closes_connections_and_listeners
+    a_paused_listener_keeps_its_callers_waiting_and_no_others
+    a_panic_gives_the_mail_back_and_refuses_more
 }
 
 fn echoes_and_tells_the_peers_end(driver: DriverKind) {
@@ -261,6 +263,42 @@ fn stopping_closes_connections_and_listeners(driver: DriverKind) {
         .threads
         .drain(..)
         .for_each(|thread| thread.join().expect("no panic"));
+}
+
+fn a_paused_listener_keeps_its_callers_waiting_and_no_others(driver: DriverKind) {
+    let running = Running::start(driver, 1);
+    let mut first = running.connect();
+    let begun = Instant::now();
+    first.write_all(b"Wait").expect("write");
+    running.expect(&Told::Received(4));
+    let mut waiting: Vec<TcpStream> = (0..3)
+        .map(|_| TcpStream::connect(running.address).expect("the kernel accepts"))
+        .collect();
+    let _other = TcpStream::connect(running.other).expect("connect");
+    running.expect(&Told::Open(Origin::Accepted(1)));
+    for _ in &waiting {
+        running.expect(&Told::Open(Origin::Accepted(0)));
+    }
+    assert!(begun.elapsed() >= PAUSE);
+    waiting[2].write_all(b"hello").expect("write");
+    waiting[2].read_exact(&mut [0; 5]).expect("served");
+}
+
+fn a_panic_gives_the_mail_back_and_refuses_more(driver: DriverKind) {
+    let mut running = Running::start(driver, 2);
+    let panicked = running.threads.remove(0);
+    let mut batch = vec![Mail::Panic, Mail::Relay(1, "behind it".into())];
+    running.mailboxes.post_batch(0, &mut batch);
+    running.expect(&Told::Undelivered("behind it".into()));
+    running.expect(&Told::Undelivered("not posted".into()));
+    let panic = panicked.join().expect_err("the panic goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"as the test asks for"));
+    assert!(running.mailboxes.post(0, Mail::Stop).is_some(), "refused");
+    // The other shard goes on, and what it posts to the ended one comes back.
+    let posted = running.mailboxes.post(1, Mail::Relay(1, "returned".into()));
+    assert!(posted.is_none());
+    running.expect(&Told::Undelivered("returned".into()));
+    running.mailboxes.post(1, Mail::Stop);
 }
 
 #[test]

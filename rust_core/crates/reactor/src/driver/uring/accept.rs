@@ -11,13 +11,20 @@ use super::op::Op;
 use super::receive::Receipt;
 use super::ring::Ring;
 use super::token::Token;
-use crate::driver::{Event, Events};
+use crate::driver::Events;
+
+/// Accepted connections that may wait on each listener, before the kernel is asked for no more: their
+/// descriptors are taken from all others.
+const MOST_WAITING: usize = 256;
 
 /// One listening socket.
 struct Listener {
     /// `None` once closed.
     socket: Option<OwnedFd>,
     is_armed: bool,
+    is_paused: bool,
+    /// The kernel had no descriptor or memory for a connection.
+    is_exhausted: bool,
     /// Accepted connections, oldest first.
     waiting: VecDeque<OwnedFd>,
 }
@@ -25,9 +32,6 @@ struct Listener {
 /// See the module.
 pub(super) struct Listeners {
     all: Vec<Listener>,
-    is_paused: bool,
-    /// The kernel had no descriptor or memory for a connection.
-    is_exhausted: bool,
     /// Closed sockets, in place until nothing queued names them.
     closed: Vec<OwnedFd>,
 }
@@ -37,12 +41,12 @@ impl Listeners {
         let listener = |socket| Listener {
             socket: Some(socket),
             is_armed: false,
+            is_paused: false,
+            is_exhausted: false,
             waiting: VecDeque::new(),
         };
         Self {
             all: sockets.into_iter().map(listener).collect(),
-            is_paused: false,
-            is_exhausted: false,
             closed: Vec::new(),
         }
     }
@@ -51,16 +55,17 @@ impl Listeners {
         self.all.len()
     }
 
-    /// Ask for connections where that is not done.
+    /// Ask for connections where that is not done, and for no more where enough wait.
     pub(super) fn arm(&mut self, ring: &mut Ring) -> io::Result<()> {
-        if self.is_paused {
-            return Ok(());
-        }
-        for (n, listener) in (0..).zip(&mut self.all) {
-            if let Some(socket) = &listener.socket
+        for n in 0..self.all.len() {
+            let listener = &mut self.all[n];
+            let wants = !listener.is_paused && listener.waiting.len() < MOST_WAITING;
+            if !wants {
+                self.disarm(n, ring)?;
+            } else if let Some(socket) = &listener.socket
                 && !std::mem::replace(&mut listener.is_armed, true)
             {
-                ring.push(Op::Accept(socket.as_raw_fd()), Token::Accept(n))?;
+                ring.push(Op::Accept(socket.as_raw_fd()), Token::Accept(n as u32))?;
             }
         }
         Ok(())
@@ -74,20 +79,15 @@ impl Listeners {
         Ok(())
     }
 
-    /// Stop or resume accepting.
+    /// Stop or resume accepting on a listener.
     pub(super) fn set_accepting(
         &mut self,
+        n: usize,
         accepting: bool,
         ring: &mut Ring,
-        events: &mut Events<Receipt>,
     ) -> io::Result<()> {
-        self.is_paused = !accepting;
-        if !accepting {
-            return (0..self.all.len()).try_for_each(|n| self.disarm(n, ring));
-        }
-        for (n, listener) in self.all.iter().enumerate() {
-            let tell = |_| events.push_change(Event::Acceptable(n));
-            listener.waiting.iter().for_each(tell);
+        if let Some(listener) = self.all.get_mut(n) {
+            listener.is_paused = !accepting;
         }
         self.arm(ring)
     }
@@ -104,27 +104,33 @@ impl Listeners {
         let Some(listener) = self.all.get_mut(n) else {
             return;
         };
-        listener.is_armed &= goes_on;
+        // A cancelled one was known to end, and may have a successor already.
+        listener.is_armed &= goes_on || outcome.as_ref().err() == Some(&Errno::CANCELED);
         match outcome {
             Ok(fd) if listener.socket.is_some() => listener.waiting.push_back(fd),
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                self.is_exhausted = true;
+                listener.is_exhausted = true;
             }
             // Closed or cancelled, or the connection failed before it was accepted; see accept(2).
             _ => return,
         }
-        if !self.is_paused {
-            events.push_change(Event::Acceptable(n));
-        }
+        events.note_acceptable(n);
     }
 
     /// Whether the kernel had no descriptor or memory since this was last called.
-    pub(super) fn take_exhausted(&mut self) -> bool {
-        std::mem::take(&mut self.is_exhausted)
+    pub(super) fn take_exhausted(&mut self, n: usize) -> bool {
+        let listener = self.all.get_mut(n);
+        listener.is_some_and(|one| std::mem::take(&mut one.is_exhausted))
     }
 
     pub(super) fn is_waiting(&self, n: usize) -> bool {
         self.all.get(n).is_some_and(|one| !one.waiting.is_empty())
+    }
+
+    /// Whether a connection waits, or the failure to accept one.
+    pub(super) fn is_ready(&self, n: usize) -> bool {
+        let is_exhausted = self.all.get(n).is_some_and(|one| one.is_exhausted);
+        is_exhausted || self.is_waiting(n)
     }
 
     /// The connection that has waited longest and is still there.

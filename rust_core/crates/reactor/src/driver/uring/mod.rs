@@ -316,26 +316,36 @@ impl Driver for Uring {
         self.flights.abandon(unsent);
     }
 
-    fn accept(&mut self, listener: usize, _: &mut Events<Receipt>) -> io::Result<Accepted> {
-        if self.listeners.take_exhausted() {
-            return Ok(Accepted::Exhausted);
+    fn accept(&mut self, listener: usize, events: &mut Events<Receipt>) -> io::Result<Accepted> {
+        // What has been accepted comes before what could not be.
+        if !self.listeners.is_waiting(listener) {
+            return Ok(if self.listeners.take_exhausted(listener) {
+                Accepted::Exhausted
+            } else {
+                Accepted::Empty
+            });
         }
-        if self.listeners.is_waiting(listener) && self.ring_with_room().is_none() {
-            return Ok(Accepted::Exhausted);
-        }
-        let Some((fd, peer)) = self.listeners.next(listener) else {
-            return Ok(Accepted::Empty);
+        let accepted = if self.ring_with_room().is_none() {
+            Accepted::Exhausted
+        } else {
+            match self.listeners.next(listener) {
+                None => Accepted::Empty,
+                Some((fd, peer)) => match self.install(fd) {
+                    Ok(socket) => Accepted::Connection(socket, peer),
+                    // The connection is closed; the next one may find memory.
+                    Err(_) => Accepted::Exhausted,
+                },
+            }
         };
-        Ok(match self.install(fd) {
-            Ok(socket) => Accepted::Connection(socket, peer),
-            // The connection is closed; the next one may find memory.
-            Err(_) => Accepted::Exhausted,
-        })
+        if self.listeners.is_ready(listener) {
+            events.note_acceptable(listener);
+        }
+        Ok(accepted)
     }
 
-    fn set_accepting(&mut self, accepting: bool, events: &mut Events<Receipt>) -> io::Result<()> {
+    fn set_accepting(&mut self, listener: usize, accepting: bool) -> io::Result<()> {
         self.listeners
-            .set_accepting(accepting, &mut self.rings[0], events)
+            .set_accepting(listener, accepting, &mut self.rings[0])
     }
 
     fn close_listener(&mut self, listener: usize) -> io::Result<()> {
