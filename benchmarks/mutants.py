@@ -73,11 +73,16 @@ def find(mutant: Mutant, copy: Path, seeds: int) -> tuple[int | None, str]:
     source = copy / CRATES / mutant.file
     text = source.read_text()
     if text.count(mutant.old) != 1:
-        sys.exit(f"mutants.py: {mutant.name}: {mutant.file} has its text {text.count(mutant.old)} times, wanted 1")
+        sys.exit(
+            f"mutants.py: {mutant.name}: {mutant.file} has its text {text.count(mutant.old)} times, wanted 1"
+        )
     source.write_text(text.replace(mutant.old, mutant.new))
     try:
         command = ["cargo", "run", "--quiet", "--locked", "-p", "subjectbus-simulation", "--"]
-        environment = os.environ | {"CARGO_TARGET_DIR": str(CORE / "target" / "mutants"), "RUST_BACKTRACE": "0"}
+        environment = os.environ | {
+            "CARGO_TARGET_DIR": str(CORE / "target" / "mutants"),
+            "RUST_BACKTRACE": "0",
+        }
         done = subprocess.run(
             [*command, "--seeds", str(seeds)],
             cwd=copy,

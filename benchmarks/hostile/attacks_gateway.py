@@ -12,6 +12,7 @@ from hostile.witness import watch
 _SLOTS, _GENERATIONS, _AHEAD = 60, 4, 40
 _FORGED, _GENUINE = b"forged", b"genuine"
 _MOST_COST = 1.5
+_MOST_MEMBERS = 16
 _CONNECTIONS = 16
 """Connections over which heads are sent, so that no head waits for the answer to the one before."""
 
@@ -109,8 +110,10 @@ def _head(address: Address, fields: int, total: int, name: str) -> bytes:
     lines = [f"POST /v1/publish/hostile HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nContent-Length: 0\r\n"]
     lines += [f"X-Field-{n}: 1\r\n" for n in range(fields - 1)]
     head = "".join(lines).encode()
-    members = max(total - len(head) - len(name) - 6, 0) // 2
-    return head + f"{name}: {'k,' * members}k\r\n\r\n".encode()
+    # As many members as the broker takes; more of them are refused.
+    length = max(total - len(head) - len(name) - 6, 0) // _MOST_MEMBERS
+    members = ",".join(f"{n:x}".ljust(max(length - 1, 1), "k") for n in range(_MOST_MEMBERS))
+    return head + f"{name}: {members}\r\n\r\n".encode()
 
 
 def _cost_us(broker: Broker, head: bytes, duration_s: float) -> float:

@@ -324,10 +324,14 @@ impl<H: Handler, D: Driver> Turn<H, D> {
         match end {
             None => Ok(()),
             Some(Closed::Peer) if phase == Phase::Open => {
-                // The answers to its last bytes are still written.
-                if let Some(conn) = io.connections.conn_mut(id) {
-                    conn.phase = Phase::PeerClosed;
+                let Some(conn) = io.connections.conn_mut(id) else {
+                    return Ok(());
+                };
+                if conn.output.is_empty() {
+                    return self.finish(handler, id, Closed::Peer);
                 }
+                // The answers to its last bytes are still written.
+                conn.phase = Phase::PeerClosed;
                 io.connections.touch(id);
                 self.leaving.push(id);
                 Ok(())
