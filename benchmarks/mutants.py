@@ -1,6 +1,6 @@
 """Break the broker on purpose, one fault at a time, and count the seeds until the simulation finds each.
 
-Each mutant is one replacement in a copy of the sources. A simulation that lets one live is not worth its time.
+Each mutant is one replacement in a copy of the sources. A simulation that lets one live proves nothing.
 """
 
 import argparse
@@ -50,7 +50,8 @@ MUTANTS = [
         "a message delivered out of order",
         "reactor/src/mail.rs",
         "            self.outgoing[shard].push(mail);\n",
-        "            let at = self.outgoing[shard].len() / 2;\n            self.outgoing[shard].insert(at, mail);\n",
+        "            let at = self.outgoing[shard].len() / 2;\n"
+        "            self.outgoing[shard].insert(at, mail);\n",
     ),
     Mutant(
         "a wake-up forgotten",
