@@ -32,7 +32,7 @@ impl Handler for Shard {
         }
         let cid = self.shared.next_cid.fetch_add(1, Ordering::Relaxed);
         let second = self.second(io.now());
-        Some(Session::new(cid, peer, listener, second))
+        Some(Session::new(cid, peer, listener, io.now(), second))
     }
 
     fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {

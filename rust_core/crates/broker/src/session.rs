@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use protocol::nats::{ConnectOptions, FromClient, Parser};
 use protocol::ws::{Decoder, Role};
@@ -137,11 +138,17 @@ pub(crate) struct Session {
 
 impl Session {
     /// A connection that has come in this second since the broker started.
-    pub(crate) fn new(cid: u64, peer: SocketAddr, listener: ListenerKind, second: u32) -> Self {
+    pub(crate) fn new(
+        cid: u64,
+        peer: SocketAddr,
+        listener: ListenerKind,
+        now: Instant,
+        second: u32,
+    ) -> Self {
         let (transport, framing) = match listener {
             ListenerKind::Tcp => (Transport::Tcp(Parser::new()), Framing::Tcp),
             ListenerKind::Http | ListenerKind::Monitor => (
-                Transport::Http(Box::new(Http::new(listener))),
+                Transport::Http(Box::new(Http::new(listener, now))),
                 Framing::Http,
             ),
         };

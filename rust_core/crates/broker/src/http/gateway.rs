@@ -409,7 +409,7 @@ mod tests {
     fn only_the_token_of_the_request_ends_the_wait() {
         let now = Instant::now();
         let counts = Counts::new(Arc::new(ShardMetrics::new()));
-        let mut http = Http::new(ListenerKind::Http);
+        let mut http = Http::new(ListenerKind::Http, now);
         assert!(http.take_waiting(0, now).is_none(), "nothing is waited for");
         let token = 0x0123_4567_89ab_cdef;
         let waiting = Waiting {

@@ -92,12 +92,13 @@ enum Step {
 }
 
 impl Http {
-    pub(crate) fn new(listener: ListenerKind) -> Self {
+    /// Return a connection that came at `now`.
+    pub(crate) fn new(listener: ListenerKind, now: Instant) -> Self {
         Self {
             listener,
             buffer: Vec::new(),
             state: State::New,
-            since: Instant::now(),
+            since: now,
             timer_at: None,
         }
     }

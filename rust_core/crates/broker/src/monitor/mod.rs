@@ -132,7 +132,7 @@ impl Shard {
     pub(crate) fn watch(&mut self, io: &Io) {
         self.hot.advance(io.now());
         if let Some(monitor) = &mut self.monitor {
-            monitor.advance(&self.shared, Instant::now());
+            monitor.advance(&self.shared, io.clock().now());
         }
     }
 }
