@@ -84,8 +84,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     min_drain_bytes_per_s: Annotated[
         Count | UnsetType,
         Meta(
-            description="Bytes per second that such a client must take over this time, unless it takes all that "
-            "waited; 0 = any."
+            description="Bytes per second that such a client must take over this time, unless it takes all "
+            "that waited; 0 = any."
         ),
     ] = UNSET
     no_fast_producer_stall: Annotated[
