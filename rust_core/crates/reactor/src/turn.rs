@@ -195,7 +195,11 @@ impl<H: Handler, D: Driver> Turn<H, D> {
 
     fn hand_out_mail(&mut self, handler: &mut H) {
         let io = &mut self.io;
-        io.budget.begin(Part::Mail);
+        if self.events.is_empty() {
+            io.budget.begin_mail_alone();
+        } else {
+            io.budget.begin(Part::Mail);
+        }
         while !io.budget.is_part_spent()
             && let Some(mail) = io.post.next()
         {

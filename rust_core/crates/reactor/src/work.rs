@@ -37,6 +37,10 @@ pub(crate) enum Part {
 
 /// Eighths of the budget for each part.
 const SHARES: [usize; 5] = [2, 2, 1, 1, 2];
+/// Times a turn's budget that mail may take when no traffic waits: the more messages to very many
+/// connections leave with one write each, the less each message costs. Not in turns that are shorter
+/// than [`TURN`], whose receivers could not hold as much.
+const MAIL_ALONE: usize = 4;
 /// Parts of the budget that one connection's bytes may take before the others have their turn.
 const SLICES: usize = 16;
 
@@ -76,6 +80,14 @@ impl Budget {
         let own = self.spent + share(SHARES[part as usize]);
         self.part_end = own.max(share(upto));
         self.slice_end = usize::MAX;
+    }
+
+    /// Begin the mail of a turn that has nothing else to hand out.
+    pub(crate) fn begin_mail_alone(&mut self) {
+        self.begin(Part::Mail);
+        if self.turn >= TURN {
+            self.part_end = self.spent + self.turn * MAIL_ALONE;
+        }
     }
 
     /// Begin the bytes of one connection.
