@@ -151,9 +151,10 @@ impl Life {
                         .map(|(member, client)| format!("{member}: {client:?}"))
                         .collect();
                     return Err(format!(
-                        "clients wait for ever in round {round}\n{}\n{}",
+                        "clients wait for ever in round {round}\n{}\n{}{}",
                         clients.join("\n"),
-                        self.broker.describe()
+                        self.broker.describe(),
+                        self.simulation.network().describe()
                     ));
                 }
             }

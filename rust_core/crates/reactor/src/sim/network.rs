@@ -146,6 +146,29 @@ impl Network {
         self.0.borrow().ends.iter().flatten().count()
     }
 
+    /// Describe what waits, for whoever looks into a finding.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let state = self.0.borrow();
+        let hosts = state.hosts.iter().enumerate().map(|(n, host)| {
+            let arrivals: Vec<usize> = host.arrivals.iter().map(VecDeque::len).collect();
+            format!(
+                "host {n}: arrivals {arrivals:?}, notices {:?}",
+                host.notices
+            )
+        });
+        let ends = state.ends.iter().enumerate().filter_map(|(n, end)| {
+            let end = end.as_ref()?;
+            let (unread, under_way) = (end.unread.len(), end.under_way.len());
+            Some(format!(
+                "end {n}: peer {}, host {:?}, conn {:?}, {unread} unread, {under_way} under way, \
+                 ended {}, failed {}, wants room {}",
+                end.peer, end.host, end.conn, end.has_ended, end.has_failed, end.wants_room
+            ))
+        });
+        hosts.chain(ends).collect::<Vec<_>>().join("\n")
+    }
+
     pub(super) fn add_host(&self, listeners: &[SocketAddr]) -> Host {
         let mut state = self.0.borrow_mut();
         let host = state.hosts.len();
@@ -228,7 +251,9 @@ impl Network {
         let mut state = self.0.borrow_mut();
         let end = state.hosts[host].arrivals.get_mut(listener)?.pop_front()?;
         let peer = state.ends[end].as_ref()?.peer;
-        let address = state.ends.get(peer)?.as_ref().map(|peer| peer.address);
+        // The peer may have gone meanwhile.
+        let peer = state.ends.get(peer).and_then(Option::as_ref);
+        let address = peer.map(|peer| peer.address);
         Some((
             end,
             address.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 1))),
