@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 FUZZ_SECONDS ?= 10
 SEEDS ?= 300
+# Tests wait more than they compute.
+PYTEST_PROCESSES ?= 3
 
 BIN := $(CURDIR)/.venv/bin
 CACHE := $(CURDIR)/.cache
@@ -24,7 +26,7 @@ SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -ty
 # The same environment that maturin gives cargo, so that nothing is built twice.
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
-.PHONY: help setup build format lint test test-rust test-python test-instructions instructions simulate mutants \
+.PHONY: help setup build format lint test test-rust test-python test-instructions instructions simulate mutants loom miri \
 	valgrind fuzz notebooks notebook-data bench clean
 
 help: ## list the commands
@@ -80,19 +82,32 @@ lint: $(INSTALLED) ## rustfmt, clippy, ruff, mypy and the import rules, all with
 	$(BIN)/mypy notebooks
 	$(BIN)/lint-imports
 
-test: lint test-rust simulate test-python test-instructions fuzz ## set up what is needed and run every test
+test: lint test-rust loom simulate test-python test-instructions fuzz ## set up what is needed and run every test
 
 test-rust: $(BIN)/python ## unit and property tests of the crates
 	cd rust_core && $(CARGO) test --workspace --locked
 
-simulate: $(BIN)/python ## SEEDS lives of the broker on a simulated network; SEED=n repeats one and tells what happens in it
+loom: $(BIN)/python ## try all interleavings of shards that wait and of threads that post mail to them
+	cd rust_core && RUSTFLAGS='--cfg loom' $(CARGO) test --quiet --locked -p subjectbus-reactor \
+		--lib --target-dir target/loom -- modelled
+
+# Not part of `make test`: a stable toolchain has no Miri.
+miri: ## the slab, and the reactor's outputs, mail, receive buffers and sends under Miri, which finds undefined behaviour
+	@cargo +nightly miri --version >/dev/null 2>&1 || { echo \
+		"Miri is needed: rustup toolchain install nightly --component miri,rust-src"; exit 1; }
+	cd rust_core && MIRIFLAGS=-Zmiri-permissive-provenance cargo +nightly miri test --quiet --locked \
+		-p subjectbus-reactor --lib --target-dir target/miri -- output:: mail:: mailbox:: buffers:: flights::
+	cd rust_core && MIRIFLAGS=-Zmiri-permissive-provenance cargo +nightly miri test --quiet --locked \
+		-p subjectbus-slab --lib --target-dir target/miri
+
+simulate: $(BIN)/python ## try SEEDS seeds of a broker on a simulated network; SEED=n repeats one and tells what happens in it
 	cd rust_core && $(CARGO) run --quiet --locked -p subjectbus-simulation -- --seeds $(SEEDS)
 
 mutants: $(BIN)/python ## break the broker on purpose, and count the seeds until the simulation finds it
 	$(BIN)/python benchmarks/mutants.py
 
 test-python: setup $(INSTALLED) ## unit, conformance, integration, load and packaging tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(PYTEST_PROCESSES) --dist loadgroup
 
 # Without valgrind this says so and is skipped; with CI=true it fails.
 test-instructions:

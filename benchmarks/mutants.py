@@ -31,9 +31,9 @@ class Mutant:
 MUTANTS = [
     Mutant(
         "a message dropped",
-        "broker/src/delivery.rs",
-        "        let message = parcel.message();\n        let receivers = receivers.as_slice();\n",
-        "        let message = parcel.message();\n        let receivers = receivers.as_slice();\n"
+        "broker/src/publishing.rs",
+        "        let message = owned.message();\n        let receivers = receivers.as_slice();\n",
+        "        let message = owned.message();\n        let receivers = receivers.as_slice();\n"
         "        if message.payload.len() % 61 == 60 {\n            return;\n        }\n",
     ),
     Mutant(
@@ -56,15 +56,18 @@ MUTANTS = [
     Mutant(
         "a wake-up forgotten",
         "reactor/src/mailbox.rs",
-        "        queue.mail.extend(batch.drain(..));\n        drop(queue);\n        self.wake(shard);\n",
+        "        queue.mail.extend(batch.drain(..));\n        self.wake(shard, queue);\n",
         "        let is_forgotten = batch.len() == 2;\n        queue.mail.extend(batch.drain(..));\n"
-        "        drop(queue);\n        if !is_forgotten {\n            self.wake(shard);\n        }\n",
+        "        if !is_forgotten {\n            self.wake(shard, queue);\n        }\n",
     ),
     Mutant(
         "a place not given back",
-        "broker/src/shard.rs",
-        "        if has_place {\n",
-        "        if has_place && subscriptions.len() != 3 {\n",
+        "broker/src/admission/mod.rs",
+        "            Stage::Introduced => {\n                self.placed -= 1;\n"
+        "                self.places.give_back();\n",
+        "            Stage::Introduced => {\n                self.placed -= 1;\n"
+        "                if id.slot() != 5 {\n                    self.places.give_back();\n"
+        "                }\n",
     ),
 ]
 
@@ -105,7 +108,7 @@ def find(mutant: Mutant, copy: Path, seeds: int) -> tuple[int | None, str]:
 def main() -> None:
     """Try all mutants; the exit status is 1 if one is not found."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1000, help="lives that each mutant may live")
+    parser.add_argument("--seeds", type=int, default=1000, help="seeds that each mutant is tried with")
     arguments = parser.parse_args()
     missed = 0
     with tempfile.TemporaryDirectory() as folder:

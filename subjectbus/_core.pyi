@@ -1,4 +1,4 @@
-"""The Rust extension: broker and load engine. JSON text in and out; no message ever passes through Python."""
+"""The Rust extension: broker and load engine. JSON text in and out; messages never pass through Python."""
 
 from typing import Self, final
 
@@ -16,109 +16,109 @@ __version__: str
 
 @final
 class Broker:
-    """A broker: listeners, shards and their counters."""
+    """A broker: listeners, shards and their counters. Calls raise RuntimeError once a shard has failed."""
 
     def __new__(cls, config: str) -> Self:
-        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+        """Take a JSON object of configuration keys. ValueError names an unusable key."""
 
     def start(self) -> None:
-        """Opens the listeners and starts the shards; OSError names listener and address."""
+        """Open the listeners and start the shards; OSError names listener and address."""
 
     def addresses(self) -> dict[str, str]:
-        """The open listeners: "tcp", "http", "monitor" with the address that was bound."""
+        """Return the open listeners: "tcp", "http", "monitor", each with its bound address."""
 
     def driver(self) -> tuple[str, str | None]:
-        """The driver in use, and why "auto" did not choose the best one if it did not."""
+        """Return the driver in use, and the reason if "auto" did not choose the best one."""
 
     def drain(self, reason: str = "") -> None:
-        """Begins the lame duck and returns at once; the reason is for the log."""
+        """Begin lame duck mode and return at once; the reason is for the log."""
 
     def stop(self, reason: str = "") -> None:
-        """Ends at once; the reason is for the log."""
+        """End at once; the reason is for the log."""
 
     def join(self, timeout_s: float) -> bool:
-        """True when every shard has ended; RuntimeError when a shard panicked. Releases the GIL."""
+        """True when every shard has ended; RuntimeError when a shard has failed. Releases the GIL."""
 
     def counters(self) -> str:
-        """JSON object of totals over all shards."""
+        """Return a JSON object of totals over all shards."""
 
 @final
 class Requestor:
     """Users of the benchmark workload: each sends requests at planned times and measures the replies."""
 
     def __new__(cls, config: str) -> Self:
-        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+        """Take a JSON object of configuration keys. ValueError names an unusable key."""
 
     def connect(self) -> None:
-        """Starts the threads and the connect phase; returns at once."""
+        """Start the threads and the connect phase; return at once."""
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins sweep or warm-up at a time of the run's clock, or now; returns at once."""
+        """Begin sweep or warm-up at a time on the run's clock, or now; return at once."""
 
     def stop(self) -> None:
-        """Ends early: no more requests, then the drain, then the result; returns at once."""
+        """End early: no more requests, then the drain, then the result; return at once."""
 
     def progress(self) -> str:
-        """JSON snapshot of phase and counts."""
+        """Return a JSON snapshot of phase and counts."""
 
     def result(self) -> str:
-        """JSON of everything measured; RuntimeError unless the phase is "done"."""
+        """Return everything measured as JSON; RuntimeError unless the phase is "done"."""
 
     def close(self) -> None:
-        """Closes the connections and joins the threads. Releases the GIL."""
+        """Close the connections and join the threads, without the GIL."""
 
 @final
 class Provider:
     """Providers of the benchmark workload: each answers the requests on its subject once it is connected."""
 
     def __new__(cls, config: str) -> Self:
-        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+        """Take a JSON object of configuration keys. ValueError names an unusable key."""
 
     def connect(self) -> None:
-        """Starts the threads and the connect phase; returns at once."""
+        """Start the threads and the connect phase; return at once."""
 
     def start(self, at_ns: int | None = None) -> None:
-        """Counts stalls from a time of the run's clock on, or from now; returns at once."""
+        """Set the start of the stalls, a time on the run's clock, or now; return at once."""
 
     def stop(self) -> None:
-        """Ends answering; the counts become the result. Returns at once."""
+        """End answering once the delayed replies have left; the counts become the result. Return at once."""
 
     def progress(self) -> str:
-        """JSON snapshot of phase and counts."""
+        """Return a JSON snapshot of phase and counts."""
 
     def result(self) -> str:
-        """JSON of the counts; RuntimeError unless the phase is "done"."""
+        """Return the counts as JSON; RuntimeError unless the phase is "done"."""
 
     def close(self) -> None:
-        """Closes the connections and joins the threads. Releases the GIL."""
+        """Close the connections and join the threads, without the GIL."""
 
 @final
 class Broadcaster:
-    """Users of the broadcast workload: each message that is published goes to all users of its subject."""
+    """Users of the broadcast workload: each message goes to all users of its subject."""
 
     def __new__(cls, config: str) -> Self:
-        """Takes a JSON object of configuration keys; ValueError names the key that cannot be used."""
+        """Take a JSON object of configuration keys. ValueError names an unusable key."""
 
     def connect(self) -> None:
-        """Starts the threads and the connect phase; returns at once."""
+        """Start the threads and the connect phase; return at once."""
 
     def start(self, at_ns: int | None = None) -> None:
-        """Begins the warm-up at a time of the run's clock, or now; returns at once."""
+        """Begin the warm-up at a time on the run's clock, or now; return at once."""
 
     def stop(self) -> None:
-        """Ends early: no more messages, then the drain, then the result; returns at once."""
+        """End early: no more messages, then the drain, then the result; return at once."""
 
     def progress(self) -> str:
-        """JSON snapshot of phase and counts."""
+        """Return a JSON snapshot of phase and counts."""
 
     def result(self) -> str:
-        """JSON of everything measured; RuntimeError unless the phase is "done"."""
+        """Return everything measured as JSON; RuntimeError unless the phase is "done"."""
 
     def close(self) -> None:
-        """Closes the connections and joins the threads. Releases the GIL."""
+        """Close the connections and join the threads, without the GIL."""
 
 def default_broker_config() -> str:
-    """JSON object of every configuration key of the broker with its default."""
+    """Return every setting of a broker with its default, as a JSON object."""
 
 def resolve_driver(name: str) -> tuple[str, str | None]:
-    """The driver that a name stands for here, and why "auto" is not the best one; ValueError if refused."""
+    """Return the driver that a name selects, and the reason if it is not the best; ValueError if refused."""

@@ -28,6 +28,19 @@ class WebSocketConfig(
     ] = UNSET
 
 
+class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The table `[limits]`."""
+
+    connections_per_address: Annotated[
+        Count | UnsetType,
+        Meta(description="Connections from one address, or from one /64 of IPv6; 0 = no limit."),
+    ] = UNSET
+    connects_per_s: Annotated[
+        Count | UnsetType,
+        Meta(description="Connections accepted per second, the others wait; 0 = no limit."),
+    ] = UNSET
+
+
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the broker is told; a key that is left out takes the broker's own default.
 
@@ -61,15 +74,29 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Count | UnsetType,
         Meta(description="Bytes that may wait for one connection before it is a slow consumer."),
     ] = UNSET
-    max_pending_total: Annotated[
+    max_memory: Annotated[
         Count | Literal["auto"] | UnsetType,
         Meta(
-            description="Bytes that may wait for all slow connections before new ones are refused.",
+            description="Bytes that all connections may hold; above, those that hold most are ended. "
+            "auto: half of the memory that the process may use.",
             extra={"metavar": "N|auto"},
         ),
     ] = UNSET
     max_subscriptions: Annotated[
         Count | UnsetType, Meta(description="Subscriptions of one connection; 0 = no limit.")
+    ] = UNSET
+    max_subject_tokens: Annotated[
+        Count | UnsetType, Meta(description="Tokens of a subscription's subject with wildcards, 1 to 64.")
+    ] = UNSET
+    max_subject_wildcards: Annotated[
+        Count | UnsetType,
+        Meta(description="Wildcard tokens of a subscription's subject, 1 to 64."),
+    ] = UNSET
+    max_subject_length: Annotated[
+        Count | UnsetType, Meta(description="Longest subject of a subscription, bytes.")
+    ] = UNSET
+    max_sid_length: Annotated[
+        Count | UnsetType, Meta(description="Longest SID of a subscription, bytes.")
     ] = UNSET
     ping_interval_s: Annotated[Seconds | UnsetType, Meta(description="Seconds between PINGs; 0 = none.")] = (
         UNSET
@@ -93,7 +120,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(description="Never stop reading from a publisher for a receiver that falls behind."),
     ] = UNSET
     handshake_timeout_s: Annotated[
-        Seconds | UnsetType, Meta(description="Seconds that a WebSocket handshake or HTTP request may take.")
+        Seconds | UnsetType,
+        Meta(description="Seconds until CONNECT, and for a WebSocket handshake or HTTP request."),
     ] = UNSET
     http_idle_timeout_s: Annotated[
         Seconds | UnsetType, Meta(description="Seconds between two HTTP requests of a connection.")
@@ -123,6 +151,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     websocket: Annotated[
         WebSocketConfig | UnsetType, Meta(description="Connections of NATS clients over WebSocket.")
     ] = UNSET
+    limits: Annotated[LimitsConfig | UnsetType, Meta(description="Bounds on new connections.")] = UNSET
     lame_duck_grace_s: Annotated[
         Seconds | UnsetType, Meta(description="Seconds between the notice of a drain and the first close.")
     ] = UNSET

@@ -1,6 +1,8 @@
 """The broker as a Python object: start, addresses, drain, stop; never a message."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,11 +32,23 @@ def resolve_driver(name: str) -> str:
         raise ConfigError(str(error)) from error
 
 
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise BrokerError for what the extension says of a broker that has failed, or was not started."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise BrokerError(str(error)) from error
+
+
 class Server:
     """A broker in this process, on threads of its own.
 
     Calling order: `start()`, then `addresses()` and `counters()` at will, then `drain()` or `stop()`, then
     `wait()`. As a context manager it starts on entry, and on exit it stops and waits.
+
+    When a shard fails, the whole broker ends at once, and every later call raises BrokerError, which says
+    which shard it was and why.
 
     It logs to standard error, from a thread of its own: warnings and errors, unless `log_level` is set.
     """
@@ -61,33 +75,36 @@ class Server:
 
     def addresses(self) -> dict[str, str]:
         """`{"tcp": "127.0.0.1:4222", ...}`: the open listeners with the ports that were bound."""
-        return self._broker.addresses()
+        with _failures():
+            return self._broker.addresses()
 
     def driver(self) -> tuple[str, str | None]:
         """The driver in use, and why "auto" has to do without the best one if it has."""
-        return self._broker.driver()
+        with _failures():
+            return self._broker.driver()
 
     def drain(self, reason: str = "") -> None:
         """Begins the lame duck: no new connections, clients are told and then closed. Returns at once.
 
         The log gives `reason`, such as the name of a signal, where there is one.
         """
-        self._broker.drain(reason)
+        with _failures():
+            self._broker.drain(reason)
 
     def stop(self, reason: str = "") -> None:
         """Ends at once; what is pending is dropped and counted. The log gives `reason`."""
-        self._broker.stop(reason)
+        with _failures():
+            self._broker.stop(reason)
 
     def wait(self, timeout_s: float) -> bool:
         """True when every shard has ended, False when the time is up; BrokerError when a shard failed."""
-        try:
+        with _failures():
             return self._broker.join(timeout_s)
-        except RuntimeError as error:
-            raise BrokerError(str(error)) from error
 
     def counters(self) -> dict[str, Any]:
         """Totals over all shards since the start, as the monitor serves them at /varz."""
-        counters: dict[str, Any] = json.loads(self._broker.counters())
+        with _failures():
+            counters: dict[str, Any] = json.loads(self._broker.counters())
         return counters
 
     def __enter__(self) -> Self:

@@ -70,7 +70,7 @@ class Pool:
             return NatsServer.start(nats_server_executable(), self.directory)
         options = BROKERS[name]
         require_driver(options["driver"])
-        return Broker.start(self.directory, echo=True, handshake_timeout_s=1, **options)
+        return Broker.start(self.directory, echo=True, handshake_timeout_s=5, **options)
 
     def discard(self, name: str) -> None:
         """Kill a server that a test left in disorder, so that only that test fails."""

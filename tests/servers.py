@@ -209,6 +209,7 @@ class NatsServer(Server):
     #: Our option names -> the keys of its configuration file.
     KEYS: ClassVar[dict[str, str]] = {
         "max_subscriptions": "max_subs",
+        "max_subject_tokens": "max_sub_tokens",
         "ping_interval_s": "ping_interval",
         "write_deadline_s": "write_deadline",
     }

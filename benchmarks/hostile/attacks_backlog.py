@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from hostile.client import Client, EndedError, seconds_until_served
 from hostile.finding import Finding, with_unit
 from hostile.setup import Broker, Setup, repeated, wait_until
-from subjectbus.config import BrokerConfig
 
 _MEGABYTE = 1_000_000
 _MIB = 1 << 20
@@ -30,9 +29,8 @@ _WARMUP_S = 1.0
 
 
 def _limit_of_memory(size: int) -> dict[str, object]:
-    """Return the setting that bounds what all clients may hold, by the name that this broker has for it."""
-    keys = BrokerConfig.__struct_fields__
-    return {next(key for key in ("max_memory", "max_pending_total") if key in keys): size}
+    """Return the setting that bounds what all clients may hold."""
+    return {"max_memory": size}
 
 
 class _SlowReader:

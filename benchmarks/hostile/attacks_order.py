@@ -9,6 +9,8 @@ from hostile.setup import Broker, Setup
 _TRIES = 64
 _SHARDS = 2
 _LOAD_CONNECTIONS = 8
+_LOAD_PER_S = 20_000
+"""Messages a second, each to all receivers of the load, who keep up with so many."""
 _PONG = b"PONG\r\n"
 _SETTINGS = {"ping_interval_s": 0}
 """Receivers answer no PING, and would be closed in a long run."""
@@ -45,10 +47,12 @@ def _same_shard(setup: Setup, rounds: int, receivers: int, payload: int) -> Find
 def _other_shard(setup: Setup, rounds: int, payload: int) -> Finding:
     with setup.broker(_SETTINGS, shards=_SHARDS) as broker, ExitStack() as stack:
         host, port = broker.tcp
-        # Both shards publish and deliver as fast as they can.
+        # Both shards publish and deliver all the time.
         load = [
             stack.enter_context(setup.child("receivers", f"{host}:{port}", "load.*", _LOAD_CONNECTIONS)),
-            stack.enter_context(setup.child("publisher", f"{host}:{port}", "load", _LOAD_CONNECTIONS, 0)),
+            stack.enter_context(
+                setup.child("publisher", f"{host}:{port}", "load", _LOAD_CONNECTIONS, _LOAD_PER_S)
+            ),
         ]
         publisher, subscriber = (stack.enter_context(_client_on(broker, shard)) for shard in range(_SHARDS))
         overtaken = _rounds(publisher, subscriber, rounds, payload)

@@ -10,6 +10,14 @@ from hostile.witness import Witness, watch
 _LONG = 4000
 """Bytes of a long subject or subscription id: below the longest control line."""
 _CLEANUP_S = 120.0
+_UNLIMITED = {
+    "max_subscriptions": 0,
+    "max_subject_tokens": 64,
+    "max_subject_wildcards": 64,
+    "max_subject_length": 4096,
+    "max_sid_length": 4096,
+}
+"""Settings of the broker with which it does the work that its defaults refuse."""
 
 
 def _carry_out(witness: Witness, attacker: Client, what: str, operations: bytes) -> None:
@@ -26,7 +34,7 @@ def wildcards(setup: Setup, tokens: int = 16, publishes: int = 300) -> list[Find
     subscribe = b"".join(b"SUB %s.x %d\r\n" % (one.encode(), n) for n, one in enumerate(patterns))
     publish = b"PUB %sy 0\r\n\r\n" % (b"a." * tokens)
     with (
-        setup.broker() as broker,
+        setup.broker(_UNLIMITED) as broker,
         watch(setup, broker) as witness,
         Client(broker.tcp) as attacker,
     ):
@@ -43,7 +51,7 @@ def own_members(setup: Setup, subscriptions: int = 100_000, publishes: int = 200
         subscribe = b"".join(b"SUB s %s%d\r\n" % (group, n) for n in range(subscriptions))
         publish = b"PUB s 0\r\n\r\n" * publishes
         with (
-            setup.broker() as broker,
+            setup.broker(_UNLIMITED) as broker,
             watch(setup, broker) as witness,
             Client(broker.tcp, echo=False) as attacker,
         ):
@@ -57,7 +65,7 @@ def reconnect(setup: Setup, subscriptions: int = 300_000, connects: int = 1000) 
     """Say CONNECT again with many subscriptions, then many times after them."""
     subscribe = b"".join(b"SUB r.%d %d\r\n" % (n, n) for n in range(subscriptions))
     with (
-        setup.broker() as broker,
+        setup.broker(_UNLIMITED) as broker,
         watch(setup, broker) as witness,
         Client(broker.tcp) as attacker,
     ):
@@ -70,7 +78,7 @@ def reconnect(setup: Setup, subscriptions: int = 300_000, connects: int = 1000) 
 def leave(setup: Setup, subscriptions: int = 1_000_000) -> list[Finding]:
     """Make many subscriptions and leave with them."""
     subscribe = b"".join(b"SUB l.%d %d\r\n" % (n, n) for n in range(subscriptions))
-    with setup.broker() as broker, watch(setup, broker) as witness:
+    with setup.broker(_UNLIMITED) as broker, watch(setup, broker) as witness:
         others = broker.varz()["subscriptions"]
         with Client(broker.tcp) as attacker:
             _carry_out(witness, attacker, f"{subscriptions:,} SUBs", subscribe)
@@ -84,7 +92,7 @@ def connz(setup: Setup, subjects: int = 4000) -> list[Finding]:
     escaped = b"\x01" * (_LONG - 8)
     subscribe = b"".join(b"SUB %08d%s %d\r\n" % (n, escaped, n) for n in range(subjects))
     with (
-        setup.broker() as broker,
+        setup.broker(_UNLIMITED) as broker,
         watch(setup, broker) as witness,
         Client(broker.tcp) as attacker,
     ):
@@ -99,7 +107,7 @@ def long_sids(setup: Setup, subscriptions: int = 4000, publishes: int = 4) -> li
     """Subscribe many times with subscription ids of 4 KB, then publish single bytes to all of them."""
     subscribe = b"".join(b"SUB s %08d%s\r\n" % (n, b"i" * (_LONG - 8)) for n in range(subscriptions))
     with (
-        setup.broker() as broker,
+        setup.broker(_UNLIMITED) as broker,
         watch(setup, broker) as witness,
         Client(broker.tcp) as attacker,
     ):

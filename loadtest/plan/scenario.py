@@ -368,7 +368,7 @@ def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | Non
             over_http and outstanding > users,
             f"outstanding: {outstanding} with {users} users, who have one each over HTTP",
         ),
-        (churns and over_http, "churn_rate: connections of HTTP come and go by themselves"),
+        (churns and over_http, "churn_rate: churn is not possible over HTTP: use ws or tcp"),
         (
             churns and users < 2 * threads,
             f"churn_rate: {users} users on {threads} requestor threads; each needs two",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
+import select
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -88,3 +90,48 @@ def test_a_large_message_to_many_leaves_room_for_others(start: Callable[..., Bro
             return any(0 < count < copies for count in seen)
 
         wait_until(is_answered_in_between, what="an answer between two slices")
+
+
+def own_subscriptions(queue: bytes) -> list[bytes]:
+    """Subscriptions of one subject, as many as a client may have."""
+    return [b"s" + queue + b" %d" % number for number in range(60_000)]
+
+
+def own_patterns() -> list[bytes]:
+    """Every pattern within the default limits that has stars and matches sixteen tokens."""
+    tokens = [b"t"] * 16
+    patterns = []
+    for stars in range(1, 6):
+        for places in itertools.combinations(range(16), stars):
+            pattern = [b"*" if place in places else token for place, token in enumerate(tokens)]
+            patterns.append(b".".join(pattern))
+    return [pattern + b" %d" % number for number, pattern in enumerate(patterns)]
+
+
+@pytest.mark.parametrize(
+    ("subscriptions", "subject", "messages"),
+    [
+        (own_subscriptions(b""), b"s", 1000),
+        (own_subscriptions(b" q"), b"s", 1000),
+        (own_patterns(), b".".join([b"t"] * 16), 400),
+    ],
+    ids=["members", "queue_members", "patterns"],
+)
+def test_a_search_for_receivers_counts_for_its_publisher(
+    start: Callable[..., Broker], subscriptions: list[bytes], subject: bytes, messages: int
+) -> None:
+    """Without any receiver; who asks later than the publisher, and for less, is answered before it."""
+    broker = start()
+    with open_wire(broker, "tcp") as publisher, open_wire(broker, "tcp") as other:
+        publisher.handshake(echo=False)
+        other.handshake()
+        publisher.send(b"".join(b"SUB " + subscription + b"\r\n" for subscription in subscriptions))
+        publisher.ping()
+        # One read for the broker, and far more work than a turn may take.
+        publisher.send((b"PUB " + subject + b" 0\r\n\r\n") * messages + b"PING\r\n")
+        wait_until(lambda: broker.varz()["in_msgs"] > 0, what="the first turn")
+        other.ping()
+        assert not select.select([publisher.socket], [], [], 0)[0], "the publisher was answered first"
+        publisher.expect(b"PONG\r\n")
+        varz = broker.varz()
+        assert (varz["in_msgs"], varz["out_msgs"]) == (messages, 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from tests.conformance.test_http import Caller
-from tests.monitor import TIME, clients, connz, page
+from tests.monitor import TIME, clients, connz, fetch, page
 from tests.servers import wait_until
 
 if TYPE_CHECKING:
@@ -218,3 +220,88 @@ def test_very_many_subscriptions_of_one_connection(broker: Broker) -> None:
         assert [row["subject"] for row in rows] in [order[count - 500 :] for order in orders]
         [row] = connz(broker, "name=many&subs=1")
         assert sorted(row["subscriptions_list"]) == sorted(f"m.{sid}" for sid in range(count))
+        assert row["subscriptions_left_out"] == 0
+
+
+#: Bytes of JSON that a page has at most.
+LONGEST_PAGE = 2 << 20
+#: Bytes of JSON that all lists of subjects of a page have at most.
+LONGEST_LISTS = 1 << 20
+
+
+def long_subject(n: int) -> str:
+    """More than 1,000 bytes, nearly all that a subject may have, which are six times as many in JSON."""
+    return f"{n}." + "\x01" * 1000
+
+
+def shown(text: str, longest: int) -> str:
+    """A text as pages show it: as much as fits into `longest` bytes of JSON."""
+    cut = text[: longest + 1]
+    while len(json.dumps(cut, ensure_ascii=False).encode()) - 2 > longest:
+        cut = cut[:-1]
+    return cut if cut == text else f"{cut}…"
+
+
+def test_pages_are_bounded_whatever_clients_subscribe_to(broker: Broker) -> None:
+    count = 2000
+    with clients(broker, "long", "short") as [long, short]:
+        for at in range(0, count, 100):
+            subs = (f"SUB {long_subject(n)} {long_subject(n)[:300]} {n}\r\n" for n in range(at, at + 100))
+            long.send("".join(subs).encode())
+        long.ping()
+        wanted = "y" * 1000
+        short.send(f"SUB a 1\r\nSUB {wanted} 2\r\n".encode())
+        short.ping()
+        status, _, body = fetch(broker, "/connz?subs=1")
+        assert status == 200
+        assert len(body) < LONGEST_PAGE
+        rows = {row["name"]: row for row in json.loads(body)["connections"]}
+        assert sorted(rows["short"]["subscriptions_list"]) == ["a", shown(wanted, 256)]
+        assert rows["short"]["subscriptions_left_out"] == 0
+        # The other one has its half of the page.
+        row = rows["long"]
+        listed = row["subscriptions_list"]
+        assert LONGEST_LISTS // 3 < len(json.dumps(listed)) <= LONGEST_LISTS
+        assert row["subscriptions"] == count == len(listed) + row["subscriptions_left_out"]
+        assert set(listed) <= {shown(long_subject(n), 256) for n in range(count)}
+        # On a page of its own all fit.
+        [row] = connz(broker, f"subs=1&cid={row['cid']}")
+        assert sorted(row["subscriptions_list"]) == sorted(shown(long_subject(n), 256) for n in range(count))
+        assert row["subscriptions_left_out"] == 0
+        status, _, body = fetch(broker, "/subsz?subs=1")
+        assert status == 200
+        assert len(body) < LONGEST_PAGE
+        found = json.loads(body)
+        assert found["total"] == count + 2
+        assert len(found["subscriptions_list"]) == found["limit"] == 1024
+        named = {row["subject"]: row for row in found["subscriptions_list"]}
+        assert shown(long_subject(17), 256) in named
+        assert named[shown(long_subject(17), 256)]["qgroup"] == shown(long_subject(17)[:300], 256)
+        found = page(broker, f"/subsz?subs=1&test={wanted}")
+        assert [row["subject"] for row in found["subscriptions_list"]] == [shown(wanted, 256)]
+
+
+def test_the_room_of_a_page_is_shared(broker: Broker) -> None:
+    """Every connection has an equal part, and what others leave of theirs."""
+    names = [f"c{n}" for n in range(8)]
+    with clients(broker, *names) as wires:
+        for wire in wires:
+            wire.send("".join(f"SUB {'x' * 1000}.{n} {n}\r\n" for n in range(600)).encode())
+            wire.ping()
+        rows = connz(broker, "subs=1")
+        assert [row["subscriptions_list"][0] for row in rows] == ["x" * 256 + "…"] * len(rows)
+        least = LONGEST_LISTS // len(rows) // 262
+        for row in rows:
+            assert least - 1 <= len(row["subscriptions_list"]) < 600
+            assert len(row["subscriptions_list"]) + row["subscriptions_left_out"] == 600
+        lists = [row["subscriptions_list"] for row in rows]
+        everything = json.dumps(lists, ensure_ascii=False, separators=(",", ":"))
+        assert len(everything.encode()) <= LONGEST_LISTS + 16 * len(rows)
+
+
+def test_texts_of_clients_are_cut(broker: Broker) -> None:
+    name = "\x01" * 100
+    with clients(broker, name):
+        # It is found by its whole name all the same.
+        [row] = connz(broker, f"name={quote(name)}")
+        assert row["name"] == shown(name, 128) == "\x01" * 21 + "…"

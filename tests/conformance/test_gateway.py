@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 from http.client import HTTPConnection, HTTPResponse
 from typing import TYPE_CHECKING, Any, Self
 
@@ -138,7 +137,10 @@ def test_nobody_to_answer(broker: Broker) -> None:
 
 
 async def test_no_reply_in_time(broker: Broker) -> None:
-    """The late reply is dropped and counted; the connection goes on, and gets its own reply."""
+    """The late reply is dropped and counted; the connection goes on, and gets its own reply.
+
+    When the answer comes: rust_core/crates/simulation/tests/timeouts.rs.
+    """
     client = await connect(broker)
     late: list[Msg] = []
 
@@ -149,13 +151,11 @@ async def test_no_reply_in_time(broker: Broker) -> None:
     await client.flush()
     connection = HTTPConnection(*broker.http, timeout=20)
     before = broker.conservation()["dropped"]["unsubscribed"]
-    started = time.monotonic()
     path = "/v1/request/gateway.late"
     await asyncio.to_thread(connection.request, "POST", path, b"1", {"X-Request-Timeout": "200ms"})
     answer = await asyncio.to_thread(connection.getresponse)
     assert answer.status == 504
     assert "0.2 s" in problem(answer, answer.read())
-    assert 0.19 < time.monotonic() - started < 5
     await asyncio.to_thread(connection.request, "POST", path + "?timeout=10", b"2")
     await arrived(late, 2)
     await late[0].respond(b"late")

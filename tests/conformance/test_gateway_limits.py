@@ -90,6 +90,26 @@ def test_the_head_of_a_stream_alone(broker: Broker) -> None:
     assert broker.varz()["total_subscribed"] == before
 
 
+@pytest.mark.parametrize(
+    ("subject", "option"),
+    [
+        ("*.b.c.d.e", "max_subject_tokens"),
+        ("*.*.%3E", "max_subject_wildcards"),
+        ("s" * 65, "max_subject_length"),
+    ],
+)
+def test_a_stream_obeys_the_limits_of_subscriptions(
+    start_broker: Callable[..., Broker], subject: str, option: str
+) -> None:
+    broker = start_broker(max_subject_tokens=4, max_subject_wildcards=2, max_subject_length=64)
+    answer, body = call(broker, "GET", f"/v1/subscribe/{subject}")
+    assert answer.status == 400
+    assert option in problem(answer, body)
+    assert broker.varz()["total_subscribed"] == 0
+    with Events(broker, "/v1/subscribe/a.*.c.%3E"):
+        assert broker.varz()["subscriptions"] == 1
+
+
 async def test_what_the_connection_names_is_not_forwarded(broker: Broker) -> None:
     """RFC 9110 section 7.6.1."""
     client = await connect(broker)

@@ -23,14 +23,14 @@ BALANCE = b"POST /v1/request/bank.balance?timeout=60 HTTP/1.1\r\nHost: localhost
 
 
 def dropped(broker: Broker) -> int:
-    """Replies that nobody waited for."""
+    """Count the replies that no request waited for."""
     reasons = broker.conservation()["dropped"]
     total: int = reasons["unsubscribed"] + reasons["closed"]
     return total
 
 
 async def test_variations_of_a_reply_subject_reach_nobody(broker: Broker) -> None:
-    """Those that could be one are counted as dropped, those that are none as messages without a receiver."""
+    """Well-formed ones are counted as dropped replies, all others as messages without a receiver."""
     client = await connect(broker)
     requests: list[Msg] = []
 
@@ -65,7 +65,7 @@ async def test_variations_of_a_reply_subject_reach_nobody(broker: Broker) -> Non
     for one in possible + impossible:
         await client.publish(f"{prefix}.{one}", b"forged")
     await client.flush()
-    # From a connection that itself waits for nothing.
+    # A connection that does not wait for a reply itself may send one.
     await client.publish(genuine, b"genuine")
     answer, body = await pending
     assert (answer.status, body) == (200, b"genuine")

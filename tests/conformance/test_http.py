@@ -315,17 +315,15 @@ def trickle(caller: Caller, piece: bytes) -> None:
     ],
 )
 def test_slow_requests_are_cut(start_broker: Callable[..., Broker], start: bytes, piece: bytes) -> None:
-    """Also when the connection has been of use before."""
+    """Also when the connection has been of use before. When exactly: crates/simulation/tests/timeouts.rs."""
     broker = start_broker(handshake_timeout_s=0.4)
     for before in (b"", BYTE):
         with Caller(broker.http) as caller:
             if before:
                 caller.send(before)
                 caller.answer()
-            started = time.monotonic()
             caller.send(start)
             trickle(caller, piece)
-            assert 0.3 < time.monotonic() - started < 5
             assert caller.received.startswith(b"HTTP/1.1 408 ")
     wait_until(lambda: broker.varz()["connections"] == 0)
     assert broker.varz()["closed"]["handshake_timeout"] == 2
@@ -356,15 +354,16 @@ def test_a_caller_that_does_not_read_is_cut(start_broker: Callable[..., Broker])
 def test_places_are_limited(start_broker: Callable[..., Broker]) -> None:
     """One that finds none is told so; the place of one that ends is free again."""
     broker = start_broker(max_connections=2)
-    with Caller(broker.http) as first, Caller(broker.http) as second, Caller(broker.http) as third:
+    with Caller(broker.http) as first, Caller(broker.http) as second:
         for caller in (first, second):
             caller.send(BYTE)
             assert caller.answer().status == 200
-        third.send(BYTE)
-        answer = third.answer()
-        assert answer.status == 503
-        assert b"maximum connections" in answer.body
-        third.expect_end()
+        with Caller(broker.http) as third:
+            third.send(BYTE)
+            answer = third.answer()
+            assert answer.status == 503
+            assert b"maximum connections" in answer.body
+            third.expect_end()
     wait_until(lambda: broker.varz()["connections"] == 0)
     with Caller(broker.http) as caller:
         caller.send(BYTE)

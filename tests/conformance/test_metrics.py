@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SAMPLE = re.compile(r'(\w+)(?:\{((?:\w+="(?:[^"\\]|\\.)*",?)+)\})? (\S+)')
 COUNTERS = {
-    *(f"connections_{name}" for name in ("opened", "closed", "transport_closed")),
+    *(f"connections_{name}" for name in ("opened", "closed", "transport_closed", "dismissed")),
     *("accept_failures", "subscriptions_added", "subscriptions_removed"),
     *(f"{way}_{what}" for way in ("received", "sent") for what in ("messages", "bytes")),
     *("wire_received_bytes", "wire_sent_bytes", "writes", "matched_messages", "delivered_messages"),
@@ -23,9 +23,10 @@ COUNTERS = {
     *("shard_turns", "shard_calls", "shard_cpu_seconds", "log_suppressed", "log_lost"),
 }
 GAUGES = {
-    *("connections", "max_connections", "subscriptions", "subjects", "ready"),
+    *("connections", "connections_half_open", "max_connections", "subscriptions", "subjects", "ready"),
     *("pending_messages", "pending_bytes"),
-    *("max_pending_total_bytes", "mailbox_messages", "accept_queue", "descriptors", "descriptors_limit"),
+    *("held_memory_bytes", "max_memory_bytes"),
+    *("mailbox_messages", "accept_queue", "descriptors", "descriptors_limit"),
     *("memory_bytes", "gateway_in_flight", "start_time_seconds"),
 }
 HISTOGRAMS = {"turn_duration_seconds", "turn_received_batch", "gateway_request_duration_seconds"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -111,7 +112,7 @@ def test_history_grows_and_can_be_continued(broker: Broker) -> None:
             *(f"{name}_per_s" for name in ("opened", "closed", "dropped", "gateway_requests")),
             *(f"{way}_{what}_per_s" for way in ("in", "out") for what in ("msgs", "bytes")),
             *("pending_bytes", "mem_bytes", "cpu_percent", "gateway_in_flight"),
-            *(f"mem_{name}_bytes" for name in ("connections", "routing", "buffers")),
+            *(f"mem_{name}_bytes" for name in ("connections", "routing", "buffers", "held")),
             *("gateway_p50_us", "gateway_p99_us"),
             *(f"cpu_percent_shard_{shard}" for shard in range(broker.varz()["shards"])),
         }
@@ -288,40 +289,65 @@ def opened(broker: Broker) -> tuple[Caller, Answer]:
         raise
 
 
-def test_the_monitor_serves_so_many_connections_at_once(broker: Broker) -> None:
+def test_the_longest_idle_caller_gives_way(broker: Broker) -> None:
+    """However many callers there are, a new one is served at once, and those who ask stay."""
     with ExitStack() as stack:
+        asking, _ = opened(broker)
+        stack.callback(asking.socket.close)
         callers = []
-
-        wait_until(lambda: is_served(broker, "/healthz"))
-
-        def add() -> bool:
-            caller, answer = opened(broker)
-            stack.callback(caller.socket.close)
-            callers.append((caller, answer))
-            return answer.status == 503
-
-        # Those of earlier tests may not be quite gone.
-        wait_until(add)
-        assert [answer.status for _, answer in callers[:-1]] == [200] * (len(callers) - 1)
-        assert len(callers) - 1 <= MAX_CONNECTIONS
-        refused, answer = callers[-1]
-        assert str(MAX_CONNECTIONS) in json.loads(answer.body)["detail"]
-        assert answer.fields["connection"] == "close"
-        refused.expect_end()
-        # Those who are served are served further.
-        first, _ = callers[0]
-        first.send(b"GET /connz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert first.answer().status == 200
-    wait_until(lambda: is_served(broker, "/healthz"))
+        for count in (MAX_CONNECTIONS, 2 * MAX_CONNECTIONS, 200):
+            while len(callers) < count:
+                caller, answer = opened(broker)
+                stack.callback(caller.socket.close)
+                callers.append(caller)
+                assert answer.status == 200
+                asking.send(b"GET /varz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert asking.answer().status == 200
+            assert all(is_served(broker, path) for path in ("/healthz", "/connz"))
+        callers[0].expect_end()
+        callers[-1].send(b"GET /connz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert callers[-1].answer().status == 200
 
 
-def test_exactly_so_many_are_served(start_broker: Callable[..., Broker]) -> None:
-    broker = start_broker(shards=1)
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"])
+def test_callers_that_never_ask_give_way(broker: Broker, sent: bytes) -> None:
     with ExitStack() as stack:
-        for n in range(MAX_CONNECTIONS + 1):
-            caller, answer = opened(broker)
-            stack.callback(caller.socket.close)
-            assert answer.status == (200 if n < MAX_CONNECTIONS else 503)
+        for _ in range(3 * MAX_CONNECTIONS):
+            caller = stack.enter_context(Caller(broker.monitor))
+            caller.send(sent)
+        assert is_served(broker, "/healthz")
+        assert is_served(broker, "/varz")
+
+
+def test_a_caller_that_is_slow_holds_one_page(start_broker: Callable[..., Broker]) -> None:
+    """What it asks for meanwhile waits, and it gets it all in the end."""
+    asked = 40
+    broker = start_broker(shards=1)
+    with clients(broker, "long") as [wire], Caller(broker.monitor) as slow:
+        for at in range(0, 4000, 100):
+            wire.send("".join(f"SUB {n}.{'x' * 300} {n}\r\n" for n in range(at, at + 100)).encode())
+        wire.ping()
+        longest = len(fetch(broker, "/connz?subs=1")[2])
+        assert longest > 1_000_000
+        slow.send(b"GET /connz?subs=1 HTTP/1.1\r\nHost: localhost\r\n\r\n" * asked)
+        wait_until(lambda: broker.varz()["pending_bytes"], what="a page that is not taken")
+        pending = [broker.varz()["pending_bytes"] for _ in range(100)]
+        assert max(pending) < longest + 1000
+        for _ in range(asked):
+            answer = slow.answer()
+            assert answer.status == 200
+            assert len(json.loads(answer.body)["connections"]) == 1
+    assert broker.varz()["slow_consumers"] == 0
+
+
+def test_a_caller_that_ends_its_side_is_answered(start_broker: Callable[..., Broker]) -> None:
+    """As those do who pipe a request through `nc`."""
+    broker = start_broker(shards=1)
+    for path in ("/healthz", "/varz", "/metrics", "/history", "/"):
+        with Caller(broker.monitor) as caller:
+            caller.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            caller.socket.shutdown(socket.SHUT_WR)
+            assert caller.answer().status == 200, path
 
 
 def test_pages_longer_than_a_clients_share_are_served(start_broker: Callable[..., Broker]) -> None:

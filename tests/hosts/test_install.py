@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from tests.hosts.network import Network
 
-pytestmark = pytest.mark.timeout(300)
+# One process runs them in their order: what one installs on a host the next one finds there.
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("install")]
 
 #: Where the interpreter is that made the one of the tests: without what is installed for these.
 PLAIN = Path(sys.base_exec_prefix) / "bin"

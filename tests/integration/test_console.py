@@ -158,6 +158,30 @@ def test_names_and_subjects_of_others_are_text(tab: Tab, start_broker: Callable[
         check_clean(tab, broker)
 
 
+def test_a_list_of_subjects_says_how_many_it_does_not_show(
+    tab: Tab, start_broker: Callable[..., Broker]
+) -> None:
+    broker = start_broker(shards=1)
+    count = 6000
+    with open_wire(broker, "tcp") as client:
+        client.handshake(name="many", verbose=False)
+        for at in range(0, count, 500):
+            client.send("".join(f"SUB {'x' * 300}.{n} {n}\r\n" for n in range(at, at + 500)).encode())
+        client.send(b"PUB nobody 2\r\nhi\r\n" * 1000)
+        client.ping()
+        tab.open(address(broker))
+        tab.wait(f"{table('Busiest connections')}.length === 1")
+        tab.evaluate("document.querySelector('[aria-label=\"Busiest connections\"] tbody button').click()")
+        tab.wait("document.querySelector('#connection li') !== null")
+        note = tab.evaluate("document.querySelector('#connection p').textContent")
+        assert note == f"Subscribed to {count:,} subjects; 1,000 of them are shown."
+        assert tab.evaluate("document.querySelector('#connection li').textContent") == "x" * 256 + "…"
+        facts = tab.evaluate("document.querySelector('#connection dl').textContent")
+        assert f"subscriptions{count:,}" in facts
+        assert "left out" not in facts
+        check_clean(tab, broker)
+
+
 def test_charts_begin_before_the_page_was_opened(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=1)
     with load(broker):

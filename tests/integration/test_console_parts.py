@@ -204,7 +204,7 @@ def test_rows_are_ordered_by_size_and_name_with_the_missing_last(value: Callable
     assert value("['b10', 'b9', 'a'].sort((a, b) => compare(a, b, false))") == ["a", "b9", "b10"]
 
 
-VARZ = """{connections: 10, max_connections: 100, pending_bytes: 0, max_pending_total: 100, uptime_s: 10,
+VARZ = """{connections: 10, max_connections: 100, held_memory: 0, max_memory: 100, uptime_s: 10,
  slow_consumers: 0, conservation: {dropped: {closed: 1}}, shard: [{index: 0, cpu_percent: 20}]}"""
 
 
@@ -216,7 +216,7 @@ VARZ = """{connections: 10, max_connections: 100, pending_bytes: 0, max_pending_
         ("{draining: true}", "the broker is draining, 10 connections left"),
         ("{draining: true, connections: 1}", "the broker is draining, 1 connection left"),
         ("{connections: 95}", "95.0 % of all connections are taken"),
-        ("{pending_bytes: 60}", "60.0 % of the memory for pending output is used"),
+        ("{held_memory: 60}", "60.0 % of the memory for connections is used"),
         ("{slow_consumers: 5}", "consumers are closed because they are slow (1/s)"),
         ("{conservation: {dropped: {closed: 11}}}", "messages are dropped (2/s)"),
         ("{shard: [{index: 3, cpu_percent: 97}]}", "shard 3 is busy 97.0 % of the time"),

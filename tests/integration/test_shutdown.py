@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 from collections.abc import Callable
 
 import nats
@@ -77,19 +76,17 @@ def test_second_signal_ends_at_once(start_broker: Start) -> None:
         while b'"ldm":true' not in wire.read_line():
             pass
         assert broker.is_running()
-        started = time.monotonic()
+        # Its own times are longer than it is waited for.
         broker.process.send_signal(signal.SIGTERM)
         broker.wait_status()
-        assert time.monotonic() - started < 5
         wire.read_to_end()
 
 
 def test_drain_without_clients_is_quick(start_broker: Start) -> None:
     """Nobody is there to be given grace."""
+    # Longer than it is waited for.
     broker = start_broker(lame_duck_grace_s=60, lame_duck_duration_s=60)
-    started = time.monotonic()
     broker.stop()
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -201,7 +201,7 @@ def test_pause(broker: Broker, console: Terminal) -> None:
         console.press(" ")
         frame = console.wait_for_text("1 of 1 connections", "late")
         assert "paused" not in "\n".join(frame)
-        assert requests_of_others(broker, 0.5) > 0
+        wait_until(lambda: requests_of_others(broker, 0.5) > 0, what="requests again")
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 10), (200, 60)])

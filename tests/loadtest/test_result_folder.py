@@ -96,7 +96,7 @@ def test_a_run_leaves_every_file_and_nothing_else(ran):
     result = read_result(ran)
     assert sum(map(sum, result.heatmap.counts)) == result.latency_us.count
     first = next(sample.t_s for sample in result.timeline if sample.phase == "measuring")
-    assert first - 1.5 < result.measured_from_s <= first
+    assert result.scenario["warmup_s"] <= result.measured_from_s <= first
 
 
 def test_the_log_is_read_by_another_reader_and_has_the_percentiles_of_the_result(written):

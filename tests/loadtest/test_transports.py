@@ -61,7 +61,7 @@ def test_the_shipped_baseline_of_http():
             ["transport=rest", "rate=0", "outstanding=20_000"],
             "outstanding: 20000 with 10000 users, who have one each over HTTP",
         ),
-        ("soak", ["transport=rest-new"], "churn_rate: connections of HTTP come and go by themselves"),
+        ("soak", ["transport=rest-new"], "churn_rate: churn is not possible over HTTP: use ws or tcp"),
         ("autocomplete", ["provider_transport=rest"], "provider_transport: invalid enum value 'rest'"),
         ("broadcast", ["transport=rest"], "transport: invalid enum value 'rest' (choose from ws, tcp)"),
         ("http-byte", ["transport=ws"], "transport: invalid enum value 'ws' (choose from rest, rest-new)"),

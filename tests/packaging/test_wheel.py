@@ -18,7 +18,8 @@ from tests.servers import ROOT, Broker
 if TYPE_CHECKING:
     from email.message import Message
 
-pytestmark = pytest.mark.timeout(600)
+# One process builds the wheel for all.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("packaging")]
 
 #: Panic texts that the compiler puts only into a build with overflow checks.
 DEBUG_BUILD_MARKS = (b"attempt to add with overflow", b"attempt to multiply with overflow")

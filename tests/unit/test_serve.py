@@ -11,6 +11,8 @@ import pytest
 
 from subjectbus import limits
 from subjectbus.errors import LimitError
+from tests.conftest import require_driver
+from tests.servers import ROOT
 
 COMMAND = [sys.executable, "-P", "-m", "subjectbus", "serve"]
 ANY = ["--tcp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0"]
@@ -55,6 +57,29 @@ def test_a_second_signal_ends_it_at_once():
             assert any(" kind=draining reason=SIGINT " in line for line in process.stderr)
             process.send_signal(signal.SIGTERM)
             assert process.wait(10) == 128 + signal.SIGTERM
+
+
+def test_a_shard_that_fails_ends_it_with_a_line_that_says_why():
+    require_driver("uring")
+    command = [sys.executable, "-P", str(ROOT / "tests" / "rings.py"), "serve"]
+    with subprocess.Popen(
+        [*command, *ANY, "--driver", "uring", "--shards", "2"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            match = re.search(r"tcp=127\.0\.0\.1:(\d+)", process.stdout.readline())
+            with socket.create_connection(("127.0.0.1", int(match[1])), 5) as client:
+                assert client.recv(5) == b"INFO "
+                said, logged = process.communicate("now\n", timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert said == ""
+    assert re.search(r' level=error kind=shard_failed failed_shard=\d reason="the driver failed: ', logged)
+    assert "Traceback" not in logged
 
 
 def test_a_listener_can_be_switched_off():

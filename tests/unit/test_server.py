@@ -3,7 +3,10 @@ import socket
 
 import pytest
 
-from subjectbus import AddressError, BrokerConfig, ConfigError, Server
+from subjectbus import AddressError, BrokerConfig, BrokerError, ConfigError, Server
+from tests.conftest import require_driver
+from tests.rings import break_rings
+from tests.servers import wait_until
 
 
 def config(**keys) -> BrokerConfig:
@@ -53,3 +56,35 @@ def test_more_connections_than_descriptors_are_refused_with_the_number():
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with pytest.raises(ConfigError, match=f"max_connections: .*{allowed}"):
         Server(config(driver="epoll", shards=1, max_connections=allowed + 1)).start()
+
+
+def test_every_call_says_that_a_shard_has_failed():
+    require_driver("uring")
+    server = Server(config(driver="uring", shards=2))
+    server.start()
+    host, port = server.addresses()["tcp"].split(":")
+    with socket.create_connection((host, int(port)), 5) as client:
+        assert client.recv(4) == b"INFO"
+        break_rings()
+
+        def has_failed() -> bool:
+            try:
+                server.counters()
+            except BrokerError:
+                return True
+            return False
+
+        wait_until(has_failed)
+    for call in (server.addresses, server.driver, server.drain, server.stop, lambda: server.wait(10.0)):
+        with pytest.raises(BrokerError, match=r"shard \d: the driver failed: "):
+            call()
+
+    def is_refused() -> bool:
+        try:
+            socket.create_connection((host, int(port)), 5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    # The kernel gives up what a broken ring holds in its own time.
+    wait_until(is_refused)

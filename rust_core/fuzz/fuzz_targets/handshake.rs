@@ -105,7 +105,7 @@ fuzz_target!(|input: Input| {
         Ok(accepted) => encode_accept(&mut out, &accepted, &[]),
         Err(reject) => {
             reject.encode(&mut out);
-            encode_response(&mut out, reject.status(), [], b"", head.keep_alive(), true);
+            encode_response(&mut out, reject.status(), [], b"", false, true);
         }
     }
     assert!(out.starts_with(b"HTTP/1.1 "));

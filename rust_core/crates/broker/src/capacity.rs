@@ -8,23 +8,26 @@ use crate::config::{Auto, Config, ConfigError};
 pub(crate) const MAX_SHARDS: usize = 1024;
 
 /// Descriptors of a table that are not connections: standard streams, listeners, the backend's own.
-const RESERVED_DESCRIPTORS: u64 = 64;
+const RESERVED_DESCRIPTORS: usize = 64;
 
-/// Of a thread or a ring (IORING_MAX_FIXED_FILES).
-const MOST_IN_ONE_TABLE: u64 = 1 << 20;
+/// Most descriptors of a thread or a ring (IORING_MAX_FIXED_FILES).
+const MOST_IN_ONE_TABLE: usize = 1 << 20;
 
 /// SO_REUSEPORT spreads a million connections over dozens of listeners within a few percent: a
 /// shard's table must have room for more than its share.
 const IMBALANCE: f64 = 1.1;
 
-/// Connections of a shard that are not clients: of the monitor, and those that are told that there is
-/// no room for them.
-const SPARE_CONNECTIONS: usize = 1024;
+/// Connections of a shard beyond that: few connections are spread less evenly.
+const FEW: usize = 512;
+
+/// Connections of a shard that have no place among the clients, where its table is not small; see
+/// [`Room`].
+pub(crate) const SPARE_CONNECTIONS: usize = 1024;
 
 /// Clients of a broker whose connections are not bounded by descriptors.
 const MOST_CLIENTS: usize = 1 << 26;
 
-/// What the limit of open files holds for.
+/// The tables that the limit of open files holds for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tables {
     /// The process: its threads may not have tables of their own.
@@ -35,21 +38,54 @@ pub(crate) enum Tables {
     PerRing,
 }
 
-/// What the broker consists of.
+/// The size of the broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) shards: usize,
     /// Clients at once, all shards together.
     pub(crate) max_connections: usize,
-    /// Connections that each shard needs room for.
-    pub(crate) connections_of_a_shard: usize,
+    /// Connections that each shard has room for.
+    pub(crate) room: Room,
 }
 
-/// The size that fits the configuration and the machine.
+/// The connections that one shard has descriptors for, by purpose: none of them can use up those of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Clients that have a place.
+    pub(crate) clients: usize,
+    /// Clients that are told why they have none.
+    pub(crate) told: usize,
+    /// Clients that are closed for newcomers within a turn.
+    pub(crate) ending: usize,
+    /// Callers of the monitor, those that are closed for newcomers included.
+    pub(crate) monitor: usize,
+}
+
+impl Room {
+    /// Divide `spare` connections besides those of the clients, of a table that `shards` shards have in common.
+    pub(crate) fn new(clients: usize, spare: usize, shards: usize) -> Self {
+        let monitor = (spare / 4).clamp(8, 128);
+        let rest = spare.saturating_sub(monitor) / shards;
+        let told = (rest * 2 / 3).max(1);
+        Self {
+            clients,
+            told,
+            ending: rest.saturating_sub(told).max(1),
+            monitor,
+        }
+    }
+
+    /// Return the number of all connections.
+    pub(crate) fn all(&self) -> usize {
+        self.clients + self.told + self.ending + self.monitor
+    }
+}
+
+/// Return the size that fits the configuration and the machine.
 pub(crate) fn size(config: &Config, tables: Tables) -> Result<Size, ConfigError> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let capacity = Capacity {
-        limit: fdtable::limit(),
+        limit: usize::try_from(fdtable::limit()).unwrap_or(usize::MAX),
         tables,
     };
     let (shards, max_connections) = match (tables, config.shards, config.max_connections) {
@@ -65,55 +101,63 @@ pub(crate) fn size(config: &Config, tables: Tables) -> Result<Size, ConfigError>
     };
     let share = max_connections as f64 / shards as f64;
     let imbalance = if shards > 1 { IMBALANCE } else { 1.0 };
+    let table = match tables {
+        Tables::PerRing => (share * imbalance).ceil() as usize + FEW,
+        Tables::PerShard => capacity.room(shards),
+        // The places themselves are the bound.
+        Tables::One => max_connections,
+    };
+    let spare = match tables {
+        // There are as many rings as it takes.
+        Tables::PerRing => SPARE_CONNECTIONS,
+        Tables::PerShard | Tables::One => capacity.spare(),
+    };
+    let sharing = if tables == Tables::One { shards } else { 1 };
     Ok(Size {
         shards,
         max_connections,
-        connections_of_a_shard: (share * imbalance).ceil() as usize + SPARE_CONNECTIONS,
+        room: Room::new(table.min(max_connections), spare, sharing),
     })
-}
-
-/// Bytes of memory that this process may use: the machine's, or less where a control group says so
-/// (memory.max in cgroups(7), version 2).
-pub(crate) fn memory() -> usize {
-    let machine = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let machine = machine
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))
-        .and_then(|rest| rest.trim().strip_suffix("kB")?.trim().parse::<usize>().ok())
-        .map_or(usize::MAX, |kilobytes| kilobytes.saturating_mul(1024));
-    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let group = group
-        .lines()
-        .find_map(|line| line.strip_prefix("0::"))
-        .map(|path| format!("/sys/fs/cgroup{path}/memory.max"))
-        .and_then(|path| std::fs::read_to_string(path).ok())
-        .and_then(|text| text.trim().parse().ok());
-    machine.min(group.unwrap_or(usize::MAX))
 }
 
 /// How many clients the limit of open files allows.
 struct Capacity {
-    limit: u64,
+    limit: usize,
     tables: Tables,
 }
 
 impl Capacity {
-    /// What `shards` shards can hold; with io_uring, what one ring of each can.
+    /// Return the clients that `shards` shards can hold; with io_uring, those that one ring of each can.
     fn of(&self, shards: usize) -> usize {
-        // Each table holds every shard's wake-up descriptor.
-        let taken = match self.tables {
-            // So that one ring holds them all, unless it is small.
-            Tables::PerRing => (SPARE_CONNECTIONS as u64).min(self.limit / 4),
-            _ => RESERVED_DESCRIPTORS + shards as u64,
-        };
-        let room = self.limit.min(MOST_IN_ONE_TABLE).saturating_sub(taken) as f64;
         let tables = if self.tables == Tables::One {
             1
         } else {
             shards
         };
         let imbalance = if tables > 1 { IMBALANCE } else { 1.0 };
-        (room * tables as f64 / imbalance) as usize
+        (self.room(shards) as f64 * tables as f64 / imbalance) as usize
+    }
+
+    /// Return the clients that a table has room for when there are so many shards.
+    fn room(&self, shards: usize) -> usize {
+        let besides = match self.tables {
+            // So that one ring holds them all, unless it is small.
+            Tables::PerRing if shards > 1 => FEW.min(self.limit / 32),
+            Tables::PerRing => 0,
+            // Each table holds every shard's wake-up descriptor.
+            Tables::PerShard | Tables::One => RESERVED_DESCRIPTORS + shards,
+        };
+        let table = self.limit.min(MOST_IN_ONE_TABLE);
+        table.saturating_sub(besides + self.spare())
+    }
+
+    /// Return the connections without a place that a table has room for.
+    fn spare(&self) -> usize {
+        let part = match self.tables {
+            Tables::PerRing => 4,
+            Tables::PerShard | Tables::One => 8,
+        };
+        SPARE_CONNECTIONS.min(self.limit / part)
     }
 
     fn largest(&self, shards: usize) -> Result<(usize, usize), ConfigError> {
@@ -154,7 +198,7 @@ impl Capacity {
         ))
     }
 
-    /// The fewest shards, at least `least`, that can hold `clients`.
+    /// Return the fewest shards, at least `least`, that can hold `clients`.
     fn shards_for(&self, least: usize, clients: usize) -> Option<usize> {
         (least..=MAX_SHARDS).find(|shards| self.of(*shards) >= clients)
     }
@@ -177,7 +221,7 @@ mod tests {
             limit: 20_000,
             tables: Tables::PerShard,
         };
-        assert_eq!(capacity.of(1), 19_935);
+        assert_eq!(capacity.of(1), 18_911);
         assert_eq!(capacity.shards_for(2, 15_000), Some(2));
         let million = capacity.shards_for(2, 1_000_016).expect("enough");
         assert!((50..60).contains(&million), "{million}");
@@ -204,18 +248,51 @@ mod tests {
         };
         let size = size(&config, Tables::PerRing).expect("possible");
         assert_eq!((size.shards, size.max_connections), (1, 10_000_000));
-        assert!(size.connections_of_a_shard > 10_000_000);
+        assert_eq!(size.room.clients, 10_000_000);
+        assert_eq!(size.room.all(), 10_000_000 + SPARE_CONNECTIONS);
         let config = Config {
             shards: Auto::Value(2),
             ..config
         };
         let size = super::size(&config, Tables::PerRing).expect("possible");
-        assert!(size.connections_of_a_shard > 5_400_000);
+        assert_eq!(size.room.clients, 5_500_000 + FEW);
+        let few = Config {
+            max_connections: Auto::Value(5),
+            ..config
+        };
+        // All of them may come to one shard.
+        let size = super::size(&few, Tables::PerRing).expect("possible");
+        assert_eq!(size.room.clients, 5);
         let small = Capacity {
             limit: 1024,
             tables: Tables::PerRing,
         };
         assert_eq!(small.largest(1), Ok((1, 768)));
-        assert!(size.connections_of_a_shard < 5_600_000);
+    }
+
+    #[test]
+    fn a_table_has_room_for_all_purposes_at_once() {
+        for (limit, tables, shards) in [
+            (100, Tables::PerShard, 1),
+            (400, Tables::PerShard, 1),
+            (1024, Tables::PerShard, 4),
+            (20_000, Tables::PerShard, 59),
+            (1 << 20, Tables::PerShard, 2),
+            (1024, Tables::One, 2),
+            (20_000, Tables::One, 64),
+            (20_000, Tables::PerRing, 1),
+            (20_000, Tables::PerRing, 2),
+        ] {
+            let capacity = Capacity { limit, tables };
+            let (_, clients) = capacity.largest(shards).expect("room");
+            let sharing = if tables == Tables::One { shards } else { 1 };
+            let room = Room::new(capacity.room(shards), capacity.spare(), sharing);
+            let of_a_shard = room.told + room.ending;
+            let used = room.clients + of_a_shard * sharing + room.monitor;
+            assert!(used <= limit, "{used} of {limit} for {shards} shards");
+            assert!(clients > 0 && room.monitor >= 8, "{room:?}");
+        }
+        let large = Room::new(1, SPARE_CONNECTIONS, 1);
+        assert_eq!((large.monitor, large.told, large.ending), (128, 597, 299));
     }
 }

@@ -1,4 +1,4 @@
-//! What clients say of themselves in `CONNECT`, kept once for all who say the same.
+//! The accounts that clients give of themselves in `CONNECT`, kept once for all that give the same.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -41,12 +41,12 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-/// Those of one shard's clients. A million clients of one program share one of them.
+/// The accounts of one shard's clients. A million clients of one program share one of them.
 #[derive(Default)]
 pub(crate) struct Clients(HashSet<Arc<ClientInfo>>);
 
 impl Clients {
-    /// What a client says of itself; `None` when it says nothing.
+    /// Return a client's account of itself, which others may share; `None` when it is empty.
     pub(crate) fn share(&mut self, options: &ConnectOptions) -> Option<Arc<ClientInfo>> {
         let info = ClientInfo::of(options);
         if info.is_empty() {

@@ -3,13 +3,16 @@
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
-use std::time::Duration;
 
 use reactor::{DriverChoice, DriverKind};
+use router::MAX_PATTERN_TOKENS;
 use serde::{Deserialize, Deserializer, Serialize};
+
+mod limits;
 
 use crate::hosts::{self, AllowedHosts};
 use crate::origins::Origins;
+pub(crate) use limits::{GatewayLimits, Limits};
 pub use telemetry::log::{Format as LogFormat, Level as LogLevel};
 
 /// A setting that is unusable.
@@ -17,7 +20,7 @@ pub use telemetry::log::{Format as LogFormat, Level as LogLevel};
 pub struct ConfigError {
     /// The setting's name; empty when the whole text is not a configuration.
     pub key: &'static str,
-    /// What is wrong with it.
+    /// Description of the fault.
     pub what: String,
 }
 
@@ -50,7 +53,7 @@ pub enum Auto<T> {
 }
 
 impl<T> Auto<T> {
-    /// The number, or `default` for "auto".
+    /// Return the number, or `default` for "auto".
     pub(crate) fn or(self, default: T) -> T {
         match self {
             Self::Auto => default,
@@ -99,7 +102,7 @@ pub struct Config {
     /// Threads that serve connections. "auto": one per core, or more where `max_connections`
     /// needs more descriptors than one thread's table may hold.
     pub shards: Auto<usize>,
-    /// How the kernel is asked: "auto", "epoll" or "uring".
+    /// Interface to the kernel: "auto", "epoll" or "uring".
     pub driver: String,
     /// Clients at once. "auto": what the shards can hold.
     pub max_connections: Auto<usize>,
@@ -113,11 +116,19 @@ pub struct Config {
     pub max_control_line: usize,
     /// Pending output of one client beyond which it is a slow consumer.
     pub max_pending: usize,
-    /// Pending output of all clients who do not take theirs, beyond which no more clients are
-    /// accepted. "auto": half of the memory.
-    pub max_pending_total: Auto<usize>,
+    /// Memory that connections may hold in all; above, those that hold most are ended. "auto": half of
+    /// the memory that the process may use.
+    pub max_memory: Auto<usize>,
     /// Subscriptions of one client; 0 for no limit.
     pub max_subscriptions: usize,
+    /// Tokens of a subscription's subject, if one of them is a wildcard.
+    pub max_subject_tokens: usize,
+    /// Wildcard tokens, `*` and `>`, of a subscription's subject.
+    pub max_subject_wildcards: usize,
+    /// Longest subject of a subscription, in bytes.
+    pub max_subject_length: usize,
+    /// Longest SID of a subscription, in bytes.
+    pub max_sid_length: usize,
     /// Silence after which a client is pinged; 0 for never.
     pub ping_interval_s: f64,
     /// Pings that may stay unanswered.
@@ -128,13 +139,14 @@ pub struct Config {
     pub min_drain_bytes_per_s: usize,
     /// Never stop reading from a publisher for a receiver that falls behind.
     pub no_fast_producer_stall: bool,
-    /// Time for a WebSocket handshake, or for any other HTTP request to come whole.
+    /// Time from connecting to `CONNECT`, or to the handshake of a WebSocket and then to `CONNECT`, and for an
+    /// HTTP request to come whole.
     pub handshake_timeout_s: f64,
     /// Silence after which an HTTP connection between two requests is closed.
     pub http_idle_timeout_s: f64,
-    /// How long a request to the gateway waits for its reply where it does not say so itself.
+    /// Time that a request to the gateway waits for its reply, unless it gives a time itself.
     pub request_timeout_s: f64,
-    /// How often a stream of events shows that it is there.
+    /// Time between two signs of life of a stream of events.
     pub event_heartbeat_s: f64,
     /// Origins whose pages may use the gateway, such as "https://example.org", besides the address that
     /// they call; "*" for all.
@@ -144,11 +156,13 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Settings of WebSocket connections.
     pub websocket: WebSocketConfig,
+    /// Bounds on new connections.
+    pub limits: LimitsConfig,
     /// Time between the announcement of lame duck mode and the first close.
     pub lame_duck_grace_s: f64,
     /// Time over which lame duck mode closes the clients.
     pub lame_duck_duration_s: f64,
-    /// How the log is written.
+    /// Format of the log.
     pub log_format: LogFormat,
     /// The least grave events that are logged.
     pub log_level: LogLevel,
@@ -160,6 +174,17 @@ pub struct Config {
 pub struct WebSocketConfig {
     /// Origins whose pages may connect, besides the address that they connect to; "*" for all.
     pub origins: Vec<String>,
+}
+
+/// Bounds on new connections.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Connections of clients from one address, or from one IPv6 site (/64); 0 for any number.
+    pub connections_per_address: usize,
+    /// Connections of clients that are accepted in a second, by all shards together; 0 for any number.
+    /// More wait in the kernel.
+    pub connects_per_s: u32,
 }
 
 impl Default for Config {
@@ -176,8 +201,14 @@ impl Default for Config {
             max_payload: protocol::nats::DEFAULT_MAX_PAYLOAD,
             max_control_line: protocol::nats::DEFAULT_MAX_CONTROL_LINE,
             max_pending: 64 * 1024 * 1024,
-            max_pending_total: Auto::Auto,
-            max_subscriptions: 0,
+            max_memory: Auto::Auto,
+            max_subscriptions: 65_536,
+            // So a message takes at most 13,768 look-ups for wildcards, about 0.6 ms, whatever
+            // clients subscribe to: see docs/architecture.md.
+            max_subject_tokens: 16,
+            max_subject_wildcards: 5,
+            max_subject_length: 1024,
+            max_sid_length: 64,
             ping_interval_s: 120.0,
             ping_max: 2,
             write_deadline_s: 10.0,
@@ -190,6 +221,7 @@ impl Default for Config {
             cors_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             websocket: WebSocketConfig::default(),
+            limits: LimitsConfig::default(),
             // Together they fit into the 30 s that service managers allow for stopping.
             lame_duck_grace_s: 2.0,
             lame_duck_duration_s: 20.0,
@@ -199,51 +231,8 @@ impl Default for Config {
     }
 }
 
-/// The longest time that a request to the gateway may ask to wait, unless the default is longer.
-const MAX_REQUEST_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// The gateway's settings as the shards use them.
-#[derive(Debug, Clone)]
-pub(crate) struct GatewayLimits {
-    pub(crate) origins: Origins,
-    pub(crate) request_timeout: Duration,
-    pub(crate) max_request_timeout: Duration,
-    /// Bytes.
-    pub(crate) max_subject: usize,
-}
-
-/// The settings as the shards use them.
-#[derive(Debug, Clone)]
-pub(crate) struct Limits {
-    pub(crate) max_payload: usize,
-    pub(crate) max_control_line: usize,
-    pub(crate) max_pending: usize,
-    pub(crate) max_pending_total: usize,
-    pub(crate) max_subscriptions: usize,
-    pub(crate) max_connections: usize,
-    pub(crate) ping_interval: Option<Duration>,
-    pub(crate) ping_max: u8,
-    pub(crate) write_deadline: Duration,
-    /// Bytes that a client must take within a write deadline.
-    pub(crate) least_drained: usize,
-    pub(crate) no_fast_producer_stall: bool,
-    pub(crate) handshake_timeout: Duration,
-    pub(crate) http_idle_timeout: Duration,
-    pub(crate) http_heartbeat: Duration,
-    pub(crate) lame_duck_grace: Duration,
-    pub(crate) lame_duck_duration: Duration,
-    pub(crate) echo: bool,
-}
-
-impl Limits {
-    /// How often an HTTP connection's time is looked at.
-    pub(crate) fn http_check(&self) -> Duration {
-        self.handshake_timeout.min(self.http_idle_timeout)
-    }
-}
-
 impl Config {
-    /// Reads a JSON object; absent keys take their defaults.
+    /// Read a JSON object; absent keys take their defaults.
     ///
     /// # Errors
     /// Not such an object, an unknown key, a value of the wrong type or out of range.
@@ -262,22 +251,21 @@ impl Config {
         Ok(config)
     }
 
-    /// The settings as a JSON object.
+    /// Return the settings as a JSON object.
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("plain settings serialise")
     }
 
-    /// The backend by its name.
+    /// Return the backend by its name.
     pub(crate) fn driver(&self) -> Result<DriverChoice, ConfigError> {
         DriverChoice::from_str(&self.driver).map_err(|what| ConfigError::new("driver", what))
     }
 
-    /// The backend that is used here, and why it is not the best one where "auto" has to do
-    /// without that.
+    /// Return the backend that is used here, and the reason if "auto" cannot use the best one.
     ///
     /// # Errors
-    /// The name is none, or the kernel does not permit it.
+    /// The name is unknown, or the kernel does not permit the backend.
     pub fn resolve_driver(&self) -> Result<(DriverKind, Option<String>), ConfigError> {
         let refused = |error| ConfigError {
             key: "driver",
@@ -286,7 +274,7 @@ impl Config {
         self.driver()?.resolve().map_err(refused)
     }
 
-    /// The address of each listener that is on, by its key.
+    /// Return the address of each listener that is on, by its key.
     pub(crate) fn addresses(&self) -> Result<Vec<(&'static str, SocketAddr)>, ConfigError> {
         [
             ("tcp", &self.tcp),
@@ -299,46 +287,15 @@ impl Config {
         .collect()
     }
 
-    /// Return the settings for the shards, with the connections that they may hold in all, on a machine
-    /// with so many bytes of memory.
-    pub(crate) fn limits(&self, max_connections: usize, memory: usize) -> Limits {
-        let ping_interval = (self.ping_interval_s > 0.0).then_some(self.ping_interval_s);
-        Limits {
-            max_payload: self.max_payload,
-            max_control_line: self.max_control_line,
-            max_pending: self.max_pending,
-            max_pending_total: self.max_pending_total.or(memory / 2),
-            max_subscriptions: self.max_subscriptions,
-            max_connections,
-            ping_interval: ping_interval.map(Duration::from_secs_f64),
-            ping_max: self.ping_max,
-            write_deadline: Duration::from_secs_f64(self.write_deadline_s),
-            least_drained: (self.min_drain_bytes_per_s as f64 * self.write_deadline_s) as usize,
-            no_fast_producer_stall: self.no_fast_producer_stall,
-            handshake_timeout: Duration::from_secs_f64(self.handshake_timeout_s),
-            http_idle_timeout: Duration::from_secs_f64(self.http_idle_timeout_s),
-            http_heartbeat: Duration::from_secs_f64(self.event_heartbeat_s),
-            lame_duck_grace: Duration::from_secs_f64(self.lame_duck_grace_s),
-            lame_duck_duration: Duration::from_secs_f64(self.lame_duck_duration_s),
-            echo: self.echo,
-        }
-    }
-
-    /// The gateway's settings for the shards.
+    /// Return the origins whose pages may use the gateway.
     ///
     /// # Errors
     /// `cors_origins` is at fault.
-    pub(crate) fn gateway_limits(&self) -> Result<GatewayLimits, ConfigError> {
-        let request_timeout = Duration::from_secs_f64(self.request_timeout_s);
-        Ok(GatewayLimits {
-            origins: origins("cors_origins", &self.cors_origins)?,
-            request_timeout,
-            max_request_timeout: MAX_REQUEST_TIMEOUT.max(request_timeout),
-            max_subject: self.max_control_line,
-        })
+    pub(crate) fn gateway_origins(&self) -> Result<Origins, ConfigError> {
+        origins("cors_origins", &self.cors_origins)
     }
 
-    /// The origins whose pages may open WebSocket connections.
+    /// Return the origins whose pages may open WebSocket connections.
     ///
     /// # Errors
     /// `websocket.origins` is at fault.
@@ -346,8 +303,8 @@ impl Config {
         origins("websocket.origins", &self.websocket.origins)
     }
 
-    /// The names that HTTP callers may use: those listed, the host's own, and those that the listeners'
-    /// addresses are given by.
+    /// Return the names that HTTP callers may use: the names listed, the host's own, and the names in the
+    /// listeners' addresses.
     ///
     /// # Errors
     /// `allowed_hosts` is at fault.
@@ -362,51 +319,46 @@ impl Config {
 
     /// Check that the settings can be used, without looking at the machine.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let tokens = 1..=MAX_PATTERN_TOKENS;
         let sizes = [
-            (
-                "shards",
-                matches!(self.shards, Auto::Value(0)),
-                "must be at least 1",
-            ),
-            (
-                "shards",
-                matches!(self.shards, Auto::Value(1025..)),
-                "must be at most 1024",
-            ),
+            ("shards", self.shards.or(1), 1..=1024),
             (
                 "max_connections",
-                matches!(self.max_connections, Auto::Value(0)),
-                "must be at least 1",
+                self.max_connections.or(1),
+                1..=usize::MAX,
             ),
-            ("max_payload", self.max_payload == 0, "must be at least 1"),
+            ("max_payload", self.max_payload, 1..=64 << 20),
+            ("max_control_line", self.max_control_line, 64..=1 << 20),
             (
-                "max_payload",
-                self.max_payload > 64 << 20,
-                "must be at most 67108864 (64 MiB)",
+                "max_subject_tokens",
+                self.max_subject_tokens,
+                tokens.clone(),
             ),
+            ("max_subject_wildcards", self.max_subject_wildcards, tokens),
             (
-                "max_control_line",
-                self.max_control_line < 64,
-                "must be at least 64",
+                "max_subject_length",
+                self.max_subject_length,
+                64..=usize::MAX,
             ),
-            (
-                "max_control_line",
-                self.max_control_line > 1 << 20,
-                "must be at most 1048576",
-            ),
-            (
-                "max_pending",
-                self.max_pending < self.max_payload,
-                "must be at least max_payload",
-            ),
-            (
-                "max_pending",
-                self.max_pending > 1 << 31,
-                "must be at most 2147483648 (2 GiB)",
-            ),
+            ("max_sid_length", self.max_sid_length, 1..=usize::MAX),
+            ("max_pending", self.max_pending, 1..=1 << 31),
         ];
-        if let Some((key, _, what)) = sizes.into_iter().find(|(_, wrong, _)| *wrong) {
+        for (key, size, range) in sizes {
+            let what = if size < *range.start() {
+                format!("must be at least {}", range.start())
+            } else if size > *range.end() {
+                format!("must be at most {}", range.end())
+            } else {
+                continue;
+            };
             return Err(ConfigError::new(key, what));
+        }
+        if self.max_pending < self.max_payload {
+            let what = format!(
+                "must be at least max_payload, which is {}",
+                self.max_payload
+            );
+            return Err(ConfigError::new("max_pending", what));
         }
         let times = [
             ("ping_interval_s", self.ping_interval_s, 0.0),
@@ -428,7 +380,7 @@ impl Config {
             let what = "must not contain control characters";
             return Err(ConfigError::new("server_name", what));
         }
-        self.gateway_limits()?;
+        self.gateway_origins()?;
         self.websocket_origins()?;
         self.hosts()?;
         if self.addresses()?.iter().all(|(key, _)| *key == "monitor") {
@@ -473,6 +425,11 @@ mod tests {
             (r#"{"shards":0}"#, "shards"),
             (r#"{"max_payload":0}"#, "max_payload"),
             (r#"{"max_pending":10}"#, "max_pending"),
+            (r#"{"max_subject_tokens":0}"#, "max_subject_tokens"),
+            (r#"{"max_subject_tokens":65}"#, "max_subject_tokens"),
+            (r#"{"max_subject_wildcards":0}"#, "max_subject_wildcards"),
+            (r#"{"max_subject_length":63}"#, "max_subject_length"),
+            (r#"{"max_sid_length":0}"#, "max_sid_length"),
             (r#"{"ping_interval_s":-1}"#, "ping_interval_s"),
             (r#"{"tcp":"nowhere"}"#, "tcp"),
             (r#"{"tcp":"","http":""}"#, "tcp"),
@@ -482,6 +439,7 @@ mod tests {
             (r#"{"cors_origins":["*","https://a.b/c"]}"#, "cors_origins"),
             (r#"{"websocket":{"origins":["a.b"]}}"#, "websocket.origins"),
             (r#"{"allowed_hosts":["a.b:80"]}"#, "allowed_hosts"),
+            (r#"{"limits":{"connects_per_s":-1}}"#, ""),
         ] {
             assert_eq!(Config::from_json(json).unwrap_err().key, key, "{json}");
         }

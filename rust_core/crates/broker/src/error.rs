@@ -12,7 +12,7 @@ use crate::config::ConfigError;
 pub enum StartError {
     /// A setting is unusable.
     Config(ConfigError),
-    /// A listener's address, by its key, is not to be had.
+    /// A listener's address, by its key, is not available.
     Listen(&'static str, ListenError),
     /// The kernel refused threads or descriptors.
     Io(io::Error),

@@ -42,7 +42,7 @@ impl AllowedHosts {
         })
     }
 
-    /// Whether a request to this authority is served. Ports are not compared; HTTP/1.0 and clients without a
+    /// Return whether a request to this authority is served. Ports are not compared; HTTP/1.0 and clients without a
     /// name for the host may leave the name out.
     pub(crate) fn serves(&self, authority: &[u8]) -> bool {
         if self.all || authority.is_empty() {
@@ -107,7 +107,7 @@ fn is_address(host: &str) -> bool {
     }
 }
 
-/// Whether it is `localhost` or a name below, which never resolve to anything but loopback (RFC 6761).
+/// Return whether it is `localhost` or a name below, which never resolve to anything but loopback (RFC 6761).
 fn is_localhost(host: &str) -> bool {
     let (host, name) = (host.as_bytes(), b"localhost");
     let Some((before, end)) = host.split_last_chunk::<9>() else {
@@ -116,7 +116,7 @@ fn is_localhost(host: &str) -> bool {
     end.eq_ignore_ascii_case(name) && matches!(before, [] | [.., b'.'])
 }
 
-/// Whether a text can be a host's name or address, without brackets or port.
+/// Return whether a text can be a host's name or address, without brackets or port.
 fn is_name(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     !text.is_empty() && text.bytes().all(is_part) || text.parse::<Ipv6Addr>().is_ok()

@@ -14,14 +14,14 @@ const PROTOCOL_VERSION: &str = "2.11.0";
 pub(crate) struct Info {
     server_id: String,
     server_name: String,
-    /// Where clients connect: over TCP, where that is listened to.
+    /// Address for clients: over TCP, if there is a listener for it.
     address: Option<SocketAddr>,
     tcp: String,
     websocket: String,
 }
 
 impl Info {
-    /// `id` tells this process from others; every client is shown it.
+    /// Return the texts; `id` tells this process from others, and is shown to every client.
     pub(crate) fn new(config: &Config, addresses: &[(&'static str, SocketAddr)], id: u64) -> Self {
         let server_id = format!("SB{id:016X}");
         let server_name = match config.server_name.as_str() {
@@ -66,7 +66,7 @@ impl Info {
         &self.server_id
     }
 
-    /// Host and port for clients, over TCP or else HTTP.
+    /// Return host and port for clients, over TCP or else HTTP.
     pub(crate) fn address(&self) -> (String, u16) {
         self.address.map_or_else(Default::default, |address| {
             (address.ip().to_string(), address.port())
@@ -77,7 +77,7 @@ impl Info {
         &self.server_name
     }
 
-    /// The `INFO` for one client; `lame_duck` announces that it will be disconnected.
+    /// Return the `INFO` for one client; `lame_duck` announces that it will be disconnected.
     pub(crate) fn encode(
         &self,
         is_websocket: bool,

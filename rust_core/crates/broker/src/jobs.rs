@@ -2,20 +2,10 @@
 
 use std::collections::VecDeque;
 
+use hashbrown::HashSet;
 use reactor::ConnId;
 
-use crate::metrics::table::Counter;
-use crate::shard::{Io, Shard};
 use crate::subscriptions::Subscriptions;
-
-/// Work of taking a subscription out of the routing table.
-const UNSUBSCRIBE: usize = 700;
-/// Work of looking at one place for a subscription, or for a connection.
-const LOOK: usize = 10;
-/// Places or connections that are looked at before the budget is asked.
-const STEP: u32 = 32;
-/// Subscriptions of a connection that are removed at once.
-const FEW: u32 = 64;
 
 /// A piece of work with the place where it goes on.
 pub(crate) enum Job {
@@ -32,163 +22,87 @@ pub(crate) enum Job {
     Announce { slot: u32 },
     /// Close clients as lame duck mode does.
     Close,
+    /// End the connections that have not introduced themselves in time.
+    Expire,
 }
 
-/// The work of one shard that is under way, in the order of its turns.
+/// The work of one shard that is under way.
 #[derive(Default)]
-pub(crate) struct Jobs(VecDeque<Job>);
+pub(crate) struct Jobs {
+    /// Jobs in the order of their slices.
+    queue: VecDeque<Job>,
+    /// Connections that have ended, whose subscriptions are still being removed.
+    leaving: HashSet<ConnId>,
+}
 
 impl Jobs {
+    /// Add a job behind the others.
     pub(crate) fn add(&mut self, job: Job) {
-        self.0.push_back(job);
+        if let Job::Leave { conn, .. } = job {
+            self.leaving.insert(conn);
+        }
+        self.queue.push_back(job);
     }
 
+    /// Take the job that has waited longest.
+    pub(crate) fn take(&mut self) -> Option<Job> {
+        self.queue.pop_front()
+    }
+
+    /// Note that the subscriptions of a connection are all removed.
+    pub(crate) fn note_left(&mut self, conn: ConnId) {
+        self.leaving.remove(&conn);
+    }
+
+    /// Return whether nothing is under way.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.queue.is_empty()
     }
 
+    /// Return the bytes of subscriptions that wait to be removed.
+    #[cfg(feature = "sim")]
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |job: &Job| match job {
+            Job::Leave { subscriptions, .. } => subscriptions.bytes(),
+            _ => 0,
+        };
+        self.queue.iter().map(bytes).sum()
+    }
+
+    /// Return the number of jobs.
     #[cfg(feature = "sim")]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.queue.len()
     }
 
-    /// Whether the subscriptions of this connection, which has ended, are still being removed.
+    /// Return whether the subscriptions of this connection, which has ended, are still being removed.
     #[inline]
     pub(crate) fn is_leaving(&self, id: ConnId) -> bool {
-        let is_it = |job: &Job| matches!(job, Job::Leave { conn, .. } if *conn == id);
-        !self.0.is_empty() && self.0.iter().any(is_it)
+        !self.leaving.is_empty() && self.leaving.contains(&id)
     }
 }
 
-impl Shard {
-    /// Go on with the work under way, as far as this turn's budget goes.
-    pub(crate) fn continue_jobs(&mut self, io: &mut Io) {
-        while !io.is_spent()
-            && let Some(job) = self.jobs.0.pop_front()
-        {
-            io.begin_slice();
-            let rest = match job {
-                Job::Leave {
-                    conn,
-                    subscriptions,
-                    next,
-                } => self.remove_left(io, conn, subscriptions, next),
-                Job::StartOver { conn, next } => self.remove_former(io, conn, next),
-                Job::Announce { slot } => self.announce(io, slot),
-                Job::Close => self.close_some(io),
-            };
-            io.end_slice();
-            self.jobs.0.extend(rest);
-        }
-        if !self.jobs.is_empty() {
-            io.wake_at(io.now());
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Remove the subscriptions of a connection that ends: few at once, many in slices. Messages that
-    /// are routed to them meanwhile are dropped as those of a closed connection.
-    pub(crate) fn remove_subscriptions(
-        &mut self,
-        io: &mut Io,
-        conn: ConnId,
-        subscriptions: Subscriptions,
-    ) {
-        let subscriptions = Box::new(subscriptions);
-        if subscriptions.places() > FEW {
-            let next = 0;
-            self.jobs.add(Job::Leave {
-                conn,
-                subscriptions,
-                next,
-            });
-            io.wake_at(io.now());
-            return;
-        }
-        self.remove_range(io, conn, &subscriptions, 0..FEW);
-    }
-
-    fn remove_range(
-        &mut self,
-        io: &mut Io,
-        conn: ConnId,
-        subscriptions: &Subscriptions,
-        places: std::ops::Range<u32>,
-    ) {
-        io.spend(LOOK * places.len());
-        for (place, one) in subscriptions
-            .iter_in(places)
-            .filter(|(_, one)| !one.leaving)
-        {
-            let subscriber = self.subscriber(conn, place);
-            let routing = &self.shared.routing;
-            routing.unsubscribe(one.subject(), one.queue(), &subscriber);
-            self.counts.add(Counter::Unsubscribed, 1);
-            io.spend(UNSUBSCRIBE);
-        }
-    }
-
-    fn remove_left(
-        &mut self,
-        io: &mut Io,
-        conn: ConnId,
-        subscriptions: Box<Subscriptions>,
-        mut next: u32,
-    ) -> Option<Job> {
-        while next < subscriptions.places() {
-            if io.is_spent() {
-                return Some(Job::Leave {
-                    conn,
-                    subscriptions,
-                    next,
-                });
-            }
-            self.remove_range(io, conn, &subscriptions, next..next + STEP);
-            next += STEP;
-        }
-        None
-    }
-
-    /// Remove the subscriptions that a client made before this `CONNECT`. It is not read until that is
-    /// done.
-    pub(crate) fn start_over(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.conn_mut(id) else { return };
-        if conn.session.subscriptions.len() == 0 {
-            return;
-        }
-        let rest = self.remove_former(io, id, 0);
-        if let (Some(job), Some(conn)) = (rest, io.conn_mut(id)) {
-            conn.session.is_stalled = true;
-            self.is_stalled |= self.reading == Some(id);
-            io.set_reading(id, false);
-            self.jobs.add(job);
-            io.wake_at(io.now());
-        }
-    }
-
-    fn remove_former(&mut self, io: &mut Io, id: ConnId, mut next: u32) -> Option<Job> {
-        loop {
-            let subscriptions = &io.conn(id)?.session.subscriptions;
-            if next >= subscriptions.places() {
-                break;
-            }
-            if io.is_spent() {
-                return Some(Job::StartOver { conn: id, next });
-            }
-            let former = subscriptions.iter_in(next..next + STEP);
-            let former: Vec<_> = former
-                .filter(|(_, one)| !one.leaving)
-                .map(|(place, _)| place)
-                .collect();
-            io.spend(LOOK * STEP as usize + UNSUBSCRIBE * former.len());
-            for place in former {
-                self.unsubscribe(io, id, place);
-            }
-            next += STEP;
-        }
-        if self.reading != Some(id) {
-            self.send_barrier(io, id);
-            self.resume(io, id);
-        }
-        None
+    #[test]
+    fn a_connection_is_leaving_until_its_last_slice() {
+        let mut jobs = Jobs::default();
+        let conn = ConnId::from_bits(1);
+        jobs.add(Job::Close);
+        jobs.add(Job::Leave {
+            conn,
+            subscriptions: Box::default(),
+            next: 0,
+        });
+        assert!(jobs.is_leaving(conn) && !jobs.is_leaving(ConnId::from_bits(2)));
+        assert!(matches!(jobs.take(), Some(Job::Close)));
+        let job = jobs.take();
+        assert!(jobs.is_empty() && jobs.is_leaving(conn));
+        jobs.add(job.expect("the second job"));
+        assert!(matches!(jobs.take(), Some(Job::Leave { .. })));
+        jobs.note_left(conn);
+        assert!(!jobs.is_leaving(conn));
     }
 }

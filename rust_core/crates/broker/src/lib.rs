@@ -1,29 +1,34 @@
-//! The broker: NATS clients over TCP and WebSocket, on shards that share one routing table.
+//! The broker: NATS clients over TCP and WebSocket, and callers of HTTP, on shards that share one routing
+//! table.
+//!
+//! A shard is a composition of parts. Each owns its state and its methods, and knows only lower parts:
+//! `docs/architecture.md` has the picture. Data that sessions and mail hold knows nothing of the reactor's
+//! side of a shard.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`config`] | settings, their defaults and checks |
-//! | [`server`], `capacity` | the process's view: start, drain, stop, counters; what the limits allow |
-//! | `handler` | what the reactor tells a shard: connections, bytes, timers, mail, turns |
-//! | `shard`, `shared` | one thread's state, and what all share; how connections begin and end |
-//! | `drain`, `jobs` | lame duck mode; work that takes several turns |
-//! | `backpressure` | clients that do not keep up |
-//! | `session`, `subscriptions`, `traffic` | the state of one connection |
+//! | [`server`], `shared`, `capacity` | the process's view: start, drain, stop; the state of all shards; the limits |
+//! | `session`, `protocols` | the state of one connection, and of its protocol |
+//! | `subscriptions`, `replies`, `backlog`, `clients`, `traffic` | more of its state |
 //! | `transport`, `reason` | the kinds of connections, and the reasons of their ends |
-//! | `http`, `websocket` | from received bytes to the NATS stream |
-//! | `hosts`, `origins` | which names the broker is called by over HTTP, and which pages may call |
-//! | `info` | the greeting |
-//! | `nats` | operations of a client |
-//! | `delivery` | from a published message to its receivers |
-//! | `outbound` | what is appended to a connection's output |
-//! | `replies` | replies that wait for messages under way |
-//! | `random` | numbers that cannot be foretold |
-//! | `metrics` | the table of all metrics, the numbers of the shards, and the conservation rule |
-//! | `monitor` | the pages made of all this: for tools, metrics, history, the console |
-//! | `clients` | the accounts that clients give of themselves |
-//! | `sample` | the measurements that a shard takes of itself |
-//! | `log` | the events that are logged |
+//! | `subscriber`, `message`, `mail` | receivers, messages, and the mail between shards |
+//! | `io` | the reactor's side of a shard, as the parts see it |
+//! | `outbound` | appending to the output of a connection |
+//! | `memory`, `admission`, `listeners`, `jobs`, `reading` | memory held; places; listeners; long work; connections that are read |
+//! | `sessions` | how connections begin and end, and the state that every other part needs |
+//! | `backpressure`, `delivery`, `publishing` | clients that do not keep up; one delivery; from a message to its receivers |
+//! | `fence` | replies that wait for messages under way |
+//! | `nats`, `websocket`, `pattern`, `info` | operations of NATS clients, over TCP and WebSocket; limits of subjects; the greeting |
+//! | `http`, `hosts`, `origins` | requests over HTTP, and the gateway; names of the broker, and pages that may call |
+//! | `monitor` | pages about all this: for tools, metrics, history, the console |
+//! | `drain`, `sample` | lame duck mode; the measurements that a shard takes of itself |
+//! | `shard` | the composition, and the reactor's events |
+//! | `metrics`, `log` | the table of all metrics, and the conservation rule; the events that are logged |
+//! | `random` | numbers that cannot be predicted |
 
+mod admission;
+mod backlog;
 mod backpressure;
 mod capacity;
 mod clients;
@@ -31,28 +36,38 @@ pub mod config;
 mod delivery;
 mod drain;
 mod error;
-mod handler;
+mod fence;
 mod hosts;
 mod http;
 mod info;
+mod io;
 mod jobs;
+mod listeners;
 mod log;
 mod mail;
+mod memory;
+mod message;
 mod metrics;
 mod monitor;
 mod nats;
 mod origins;
 mod outbound;
+mod pattern;
+mod protocols;
+mod publishing;
 mod random;
+mod reading;
 mod reason;
 mod replies;
 mod sample;
 pub mod server;
 mod session;
+mod sessions;
 mod shard;
 mod shared;
 #[cfg(feature = "sim")]
 pub mod sim;
+mod subscriber;
 mod subscriptions;
 mod traffic;
 mod transport;

@@ -68,7 +68,7 @@ impl Origins {
         }
     }
 
-    /// Whether pages that do not name their origin are let in.
+    /// Return whether pages that do not name their origin are let in.
     pub(crate) fn takes_all(&self) -> bool {
         self.all
     }

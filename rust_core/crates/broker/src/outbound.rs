@@ -1,67 +1,46 @@
-//! What is appended to a connection's output: NATS operations, framed where the connection is a
-//! WebSocket.
+//! Appending to the output of a connection: NATS operations, in frames if the connection is a WebSocket.
+
+use std::sync::Arc;
 
 use protocol::nats::encode;
-use protocol::ws::{Batch, OpCode, close, frame};
-use reactor::{Conn, Output};
+use protocol::ws::{OpCode, close, frame};
+use reactor::{Conn, Output, Shared};
 
-use crate::http::events::{EventFormat, encode_data, encode_id};
-use crate::mail::Message;
+use crate::http::EventFormat;
+use crate::http::events::{encode_data, encode_id};
+use crate::message::{Message, OwnedMessage};
+use crate::protocols::Protocol;
 use crate::session::{Flags, Session};
 use crate::subscriptions::Subscription;
-use crate::transport::TransportKind;
 
-/// How a connection's output is put together.
-pub(crate) enum Framing {
-    /// The NATS stream as it is.
-    Tcp,
-    /// The NATS stream in the frames of a WebSocket.
-    WebSocket(Batch),
-    /// Answers of HTTP.
-    Http,
-    /// Messages alone, as Server-Sent Events.
-    Events(EventFormat),
-}
-
-impl Framing {
-    #[inline]
-    pub(crate) const fn transport(&self) -> TransportKind {
-        match self {
-            Self::Tcp => TransportKind::Tcp,
-            Self::WebSocket(_) => TransportKind::WebSocket,
-            Self::Http | Self::Events(_) => TransportKind::Http,
-        }
-    }
-}
-
-/// Appends `len` bytes of the NATS stream, which `encode` writes.
+/// Append `len` bytes of the NATS stream, which `encode` writes.
 #[inline]
 pub(crate) fn append(
-    framing: &mut Framing,
+    protocol: &mut Protocol,
     output: &mut Output,
     len: usize,
     encode: impl FnOnce(&mut Vec<u8>),
 ) {
     if output.tail_is_full() {
-        seal_frame(framing, output);
+        seal_frame(protocol, output);
         output.seal();
     }
     let tail = output.tail();
-    if let Framing::WebSocket(batch) = framing {
+    if let Some(batch) = protocol.batch() {
         batch.begin(tail, len, None);
     }
     encode(tail);
 }
 
-/// Completes the open frame.
+/// Complete the open frame.
 #[inline]
-pub(crate) fn seal_frame(framing: &mut Framing, output: &mut Output) {
-    if let Framing::WebSocket(batch) = framing {
+pub(crate) fn seal_frame(protocol: &mut Protocol, output: &mut Output) {
+    if let Some(batch) = protocol.batch() {
         batch.seal(output.tail(), None);
     }
 }
 
-/// A message as its last receiver got it: most receivers of one message want the same bytes.
+/// A message in the form of its last receiver: most receivers of one message want the same bytes.
 #[derive(Default)]
 pub(crate) struct Encoded {
     bytes: Vec<u8>,
@@ -69,22 +48,30 @@ pub(crate) struct Encoded {
     has_headers: bool,
     /// The message as the data of an event, by format.
     events: [Vec<u8>; 2],
-    /// Receivers in a row who wanted other bytes than the one before.
+    /// Receivers in a row that wanted other bytes than the receiver before.
     misses: u32,
+    /// The message itself, if outputs hold it together.
+    shared: Option<Arc<OwnedMessage>>,
 }
 
 impl Encoded {
     /// Misses after which a message's bytes are not kept any more.
-    const PATIENCE: u32 = 4;
+    const MOST_MISSES: u32 = 4;
 
-    /// Forgets the last message.
+    /// Forget the last message.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.events.iter_mut().for_each(Vec::clear);
         self.misses = 0;
+        self.shared = None;
     }
 
-    /// The message as the data of an event.
+    /// Have outputs hold the message together.
+    pub(crate) fn share(&mut self, owned: &Arc<OwnedMessage>) {
+        self.shared = Some(Arc::clone(owned));
+    }
+
+    /// Return the message as the data of an event.
     fn event(&mut self, format: EventFormat, message: &Message<'_>) -> &[u8] {
         let data = &mut self.events[format as usize];
         if data.is_empty() {
@@ -93,11 +80,11 @@ impl Encoded {
         data
     }
 
-    /// The message for `sid`, encoded anew where the one before wanted something else; `None` when
+    /// Return the message for `sid`, encoded anew if the receiver before wanted other bytes; `None` when
     /// that is so every time.
     fn message(&mut self, sid: &[u8], has_headers: bool, message: &Message<'_>) -> Option<&[u8]> {
         if self.bytes.is_empty() || self.sid != sid || self.has_headers != has_headers {
-            if self.misses > Self::PATIENCE {
+            if self.misses > Self::MOST_MISSES {
                 return None;
             }
             self.misses += 1;
@@ -113,30 +100,34 @@ impl Encoded {
     }
 }
 
-/// Appends a message for a subscription of a client that asked for `flags`. `encoded` serves messages
+/// Append a message for a subscription of a client that asked for `flags`. `encoded` serves messages
 /// with several receivers.
 #[inline]
 pub(crate) fn append_message(
-    framing: &mut Framing,
+    protocol: &mut Protocol,
     output: &mut Output,
     flags: Flags,
     subscription: &Subscription,
     message: &Message<'_>,
     encoded: Option<&mut Encoded>,
 ) {
-    if let Framing::Events(format) = *framing {
+    if let Some(format) = protocol.events() {
         append_event(output, format, subscription.delivered, message, encoded);
         return;
     }
     let sid = subscription.sid();
     let has_headers = message.headers.is_some() && flags.has(Flags::HEADERS);
+    if let Some(owned) = encoded.as_ref().and_then(|encoded| encoded.shared.as_ref()) {
+        append_shared(protocol, output, sid, has_headers, owned);
+        return;
+    }
     let kept = encoded.and_then(|encoded| encoded.message(sid, has_headers, message));
     match kept {
-        Some(bytes) => append(framing, output, bytes.len(), |out| {
+        Some(bytes) => append(protocol, output, bytes.len(), |out| {
             out.extend_from_slice(bytes);
         }),
         None => append(
-            framing,
+            protocol,
             output,
             message_len(sid, has_headers, message),
             |out| {
@@ -147,7 +138,35 @@ pub(crate) fn append_message(
     output.add_items(1);
 }
 
-/// Appends a message as the event with this number.
+/// Append a message that outputs hold together: a line of its own, and the rest without a copy.
+fn append_shared(
+    protocol: &mut Protocol,
+    output: &mut Output,
+    sid: &[u8],
+    has_headers: bool,
+    owned: &Arc<OwnedMessage>,
+) {
+    let message = owned.message();
+    seal_frame(protocol, output);
+    let tail = output.tail();
+    if protocol.batch().is_some() {
+        let len = message_len(sid, has_headers, &message);
+        frame::encode_header(tail, true, OpCode::Binary, len, None);
+    }
+    let Message {
+        subject,
+        reply,
+        headers,
+        payload,
+    } = message;
+    let headers = headers.map(<[u8]>::len).filter(|_| has_headers);
+    let total = headers.unwrap_or(0) + payload.len();
+    encode::encode_message_line(tail, subject, sid, reply, headers, total);
+    output.add_items(1);
+    output.append_shared(Arc::clone(owned) as Shared, owned.body(has_headers));
+}
+
+/// Append a message as the event with this number.
 fn append_event(
     output: &mut Output,
     format: EventFormat,
@@ -167,7 +186,7 @@ fn append_event(
     output.add_items(1);
 }
 
-/// Bytes that [`encode_message`] appends.
+/// Return the number of bytes that [`encode_message`] appends.
 fn message_len(sid: &[u8], has_headers: bool, message: &Message<'_>) -> usize {
     let Message {
         subject,
@@ -181,7 +200,7 @@ fn message_len(sid: &[u8], has_headers: bool, message: &Message<'_>) -> usize {
     }
 }
 
-/// A receiver that does not know headers gets the message without them.
+/// Append the operation with a message. A receiver that does not know headers gets it without them.
 #[inline]
 fn encode_message(out: &mut Vec<u8>, sid: &[u8], has_headers: bool, message: &Message<'_>) {
     let Message {
@@ -198,21 +217,21 @@ fn encode_message(out: &mut Vec<u8>, sid: &[u8], has_headers: bool, message: &Me
     }
 }
 
-/// Appends operations that are encoded already.
+/// Append operations that are encoded already.
 pub(crate) fn append_bytes(conn: &mut Conn<Session>, bytes: &[u8]) {
     let Conn {
         session, output, ..
     } = conn;
-    append(&mut session.framing, output, bytes.len(), |out| {
+    append(&mut session.protocol, output, bytes.len(), |out| {
         out.extend_from_slice(bytes)
     });
     if !session.flags.has(Flags::GREETED) {
         // Some clients read one frame per line until the handshake is over.
-        seal_frame(&mut session.framing, output);
+        seal_frame(&mut session.protocol, output);
     }
 }
 
-/// Appends an answer that keeps its place among `PONG` and `+OK`: after everything that was routed
+/// Append an answer that keeps its place among `PONG` and `+OK`: after everything that was routed
 /// before an `UNSUB` that precedes it.
 pub(crate) fn append_reply(conn: &mut Conn<Session>, bytes: &[u8]) {
     let held = conn.session.held.as_mut();
@@ -221,16 +240,16 @@ pub(crate) fn append_reply(conn: &mut Conn<Session>, bytes: &[u8]) {
     }
 }
 
-/// Appends the replies that are held back, for a connection that ends.
+/// Append the replies that are held back, for a connection that ends.
 pub(crate) fn append_held(conn: &mut Conn<Session>) {
     if let Some(held) = conn.session.held.take() {
         held.replies().for_each(|reply| append_bytes(conn, reply));
     }
 }
 
-/// Appends `-ERR '<text>'`, if the connection speaks NATS.
+/// Append `-ERR '<text>'`, if the connection speaks NATS.
 pub(crate) fn append_error(conn: &mut Conn<Session>, text: &str) {
-    if let Framing::Http | Framing::Events(_) = conn.session.framing {
+    if let Protocol::Http(_) = conn.session.protocol {
         return;
     }
     let mut bytes = Vec::with_capacity(text.len() + 10);
@@ -238,16 +257,16 @@ pub(crate) fn append_error(conn: &mut Conn<Session>, text: &str) {
     append_bytes(conn, &bytes);
 }
 
-/// Appends a pong frame.
+/// Append a pong frame.
 pub(crate) fn append_pong(conn: &mut Conn<Session>, payload: &[u8]) {
-    seal_frame(&mut conn.session.framing, &mut conn.output);
+    seal_frame(&mut conn.session.protocol, &mut conn.output);
     frame::encode_frame(conn.output.tail(), OpCode::Pong, payload, None);
 }
 
-/// Appends a close frame, if the connection is a WebSocket.
+/// Append a close frame, if the connection is a WebSocket.
 pub(crate) fn append_close(conn: &mut Conn<Session>, code: u16, reason: &str) {
-    if let Framing::WebSocket(_) = conn.session.framing {
-        seal_frame(&mut conn.session.framing, &mut conn.output);
+    if conn.session.protocol.batch().is_some() {
+        seal_frame(&mut conn.session.protocol, &mut conn.output);
         close::encode_close(conn.output.tail(), code, reason, None);
     }
 }

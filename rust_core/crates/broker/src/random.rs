@@ -1,4 +1,4 @@
-//! Random numbers that cannot be foretold: for reply subjects, ids, nonces and the seeds of other generators.
+//! Random numbers that cannot be predicted: for reply subjects, ids, nonces and the seeds of other generators.
 
 use std::io;
 
@@ -12,7 +12,7 @@ pub(crate) struct SystemRandom {
     used: usize,
     /// The generator of a simulation.
     #[cfg(feature = "sim")]
-    seed: Option<router::Rng>,
+    seed: Option<fastrand::Rng>,
 }
 
 impl SystemRandom {
@@ -30,7 +30,7 @@ impl SystemRandom {
     #[cfg(feature = "sim")]
     pub(crate) fn seeded(seed: u64) -> Self {
         let mut simulated = Self::new();
-        simulated.seed = Some(router::Rng::new(seed));
+        simulated.seed = Some(fastrand::Rng::with_seed(seed));
         simulated
     }
 
@@ -41,7 +41,7 @@ impl SystemRandom {
     pub(crate) fn next(&mut self) -> io::Result<u64> {
         #[cfg(feature = "sim")]
         if let Some(seed) = &mut self.seed {
-            return Ok(seed.below(u64::MAX));
+            return Ok(seed.u64(..));
         }
         if self.used == BLOCK {
             getrandom::fill(&mut self.block).map_err(io::Error::from)?;

@@ -1,4 +1,4 @@
-//! The reasons of ends. A file of its own, which counters, log and sessions can all know.
+//! The reasons of ends. A file of its own, because counters, log and sessions know them.
 
 use telemetry::key::Key;
 
@@ -23,9 +23,13 @@ telemetry::keys! {
         ControlLineTooLong = "control_line_too_long",
         /// No more clients were allowed.
         TooManyConnections = "too_many_connections",
-        /// Too much output waited for other clients to accept one more.
+        /// No more connections of its address were allowed.
+        TooManyFromAddress = "too_many_from_address",
+        /// A newcomer got its place, because it had not introduced itself.
+        Evicted = "evicted",
+        /// The broker's memory was used up, and the connection held most of all, or was new.
         NoMemory = "no_memory",
-        /// No complete handshake came in time.
+        /// No handshake, request or `CONNECT` came in time.
         HandshakeTimeout = "handshake_timeout",
         /// An HTTP request was answered, or refused.
         HttpAnswered = "http_answered",

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::subscriptions::Place;
+use crate::subscriptions::SubscriptionId;
 
 /// The replies of one connection that wait: in order, in groups that wait for one thing each.
 #[derive(Default)]
@@ -17,11 +17,11 @@ pub(crate) struct HeldReplies {
     first_ticket: u32,
 }
 
-/// Replies that wait for the same.
+/// Replies that wait for one event.
 struct Group {
     until: Until,
     /// Subscriptions that are removed when the wait is over.
-    places: Vec<Place>,
+    handles: Vec<SubscriptionId>,
     /// `PONG`, `+OK` and `-ERR` in their order.
     replies: Vec<u8>,
 }
@@ -39,10 +39,10 @@ enum Until {
 
 impl HeldReplies {
     /// Add a subscription that has left to the barrier that is not sent yet.
-    pub(crate) fn add_leaving(&mut self, place: Place) {
+    pub(crate) fn add_leaving(&mut self, handle: SubscriptionId) {
         match self.open_barrier() {
-            Some(n) => self.groups[n].places.push(place),
-            None => self.begin(Until::OpenBarrier, vec![place]),
+            Some(n) => self.groups[n].handles.push(handle),
+            None => self.begin(Until::OpenBarrier, vec![handle]),
         }
     }
 
@@ -53,7 +53,7 @@ impl HeldReplies {
         Some(self.first_ticket.wrapping_add(open as u32))
     }
 
-    /// The group of the barrier that is not sent yet; there is one at most.
+    /// Return the group of the barrier that is not sent yet; there is one at most.
     fn open_barrier(&self) -> Option<usize> {
         let is_open = |group: &Group| group.until == Until::OpenBarrier;
         self.groups.iter().rposition(is_open)
@@ -90,7 +90,7 @@ impl HeldReplies {
     pub(crate) fn next_done(
         &mut self,
         has_passed: impl FnOnce(u64) -> bool,
-    ) -> Option<(Vec<Place>, Vec<u8>)> {
+    ) -> Option<(Vec<SubscriptionId>, Vec<u8>)> {
         let is_done = match self.groups.front()?.until {
             Until::OpenBarrier => false,
             Until::Barrier(shards) => shards == 0,
@@ -101,15 +101,15 @@ impl HeldReplies {
         }
         let group = self.groups.pop_front()?;
         self.first_ticket = self.first_ticket.wrapping_add(1);
-        Some((group.places, group.replies))
+        Some((group.handles, group.replies))
     }
 
-    /// All replies in their order, whatever they wait for.
+    /// Return all replies in their order, done or not.
     pub(crate) fn replies(&self) -> impl Iterator<Item = &[u8]> {
         self.groups.iter().map(|group| group.replies.as_slice())
     }
 
-    /// Bytes that wait.
+    /// Return the bytes that wait.
     pub(crate) fn len(&self) -> usize {
         self.replies().map(<[u8]>::len).sum()
     }
@@ -118,10 +118,10 @@ impl HeldReplies {
         self.groups.is_empty()
     }
 
-    fn begin(&mut self, until: Until, places: Vec<Place>) {
+    fn begin(&mut self, until: Until, handles: Vec<SubscriptionId>) {
         self.groups.push_back(Group {
             until,
-            places,
+            handles,
             replies: Vec::new(),
         });
     }
@@ -158,13 +158,14 @@ mod tests {
     #[test]
     fn unsubscriptions_of_one_read_share_a_barrier() {
         let mut held = HeldReplies::default();
-        held.add_leaving((1, 0));
-        held.add_leaving((2, 0));
+        let handle = |slot| SubscriptionId::new(slot, 0);
+        held.add_leaving(handle(1));
+        held.add_leaving(handle(2));
         held.append(b"pong");
         let first = held.close_barrier(2);
         assert_eq!((first, held.close_barrier(2)), (Some(0), None));
         held.wait_for(3);
-        held.add_leaving((3, 0));
+        held.add_leaving(handle(3));
         held.wait_for(4);
         held.append(b"pong");
         let second = held.close_barrier(1);
@@ -173,9 +174,12 @@ mod tests {
         held.note_passed(0);
         assert!(held.next_done(|_| true).is_none(), "one shard is missing");
         held.note_passed(0);
-        let places: Vec<_> = std::iter::from_fn(|| held.next_done(|_| true))
-            .map(|(places, _)| places)
+        let handles: Vec<_> = std::iter::from_fn(|| held.next_done(|_| true))
+            .map(|(handles, _)| handles)
             .collect();
-        assert_eq!(places, [vec![(1, 0), (2, 0)], vec![], vec![(3, 0)], vec![]]);
+        assert_eq!(
+            handles,
+            [vec![handle(1), handle(2)], vec![], vec![handle(3)], vec![]]
+        );
     }
 }

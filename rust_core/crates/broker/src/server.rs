@@ -1,5 +1,6 @@
 //! The process's view of the broker: start, drain, stop, counters.
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,9 +21,10 @@ use crate::mail::Mail;
 use crate::monitor;
 use crate::random::SystemRandom;
 use crate::shard::Shard;
-use crate::shared::{ListenerKind, Shared};
+use crate::shared::Shared;
+use crate::transport::ListenerKind;
 
-/// How long the end waits until the log is written.
+/// Time that the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A running broker. Dropping it ends it at once.
@@ -37,7 +39,7 @@ pub struct Broker {
     _writer: log::Writer,
 }
 
-/// How the broker's end was asked for.
+/// The requests for the broker's end.
 #[derive(Default)]
 struct Ending {
     draining: OnceLock<Instant>,
@@ -47,24 +49,23 @@ struct Ending {
 /// The shards' threads and what is known of their ends.
 struct Threads {
     handles: Vec<JoinHandle<()>>,
-    ended: Receiver<Result<(), String>>,
+    ended: Receiver<()>,
     running: usize,
-    failure: Option<String>,
-    /// The end is to be logged.
+    /// Whether the end is to be logged.
     is_up: bool,
 }
 
-/// How a shard's thread reports.
+/// The report of a shard's thread.
 enum Report {
     Opened,
     Failed(io::Error),
 }
 
 impl Broker {
-    /// Starts the shards; returns when every listener accepts.
+    /// Start the shards, and return when every listener accepts.
     ///
     /// # Errors
-    /// An unusable setting, an address that is not to be had, or no descriptors left.
+    /// An unusable setting, an address that is not available, or no descriptors left.
     pub fn start(config: &Config) -> Result<Self, StartError> {
         let addresses = config.addresses().map_err(StartError::Config)?;
         let (driver, fallback) = config.resolve_driver().map_err(StartError::Config)?;
@@ -89,7 +90,6 @@ impl Broker {
             handles: Vec::with_capacity(shards),
             ended,
             running: 0,
-            failure: None,
             is_up: false,
         };
         let writer = log::Writer::start(&shared.log, config.log_format).map_err(StartError::Io)?;
@@ -107,19 +107,19 @@ impl Broker {
         Ok(broker)
     }
 
-    /// The address of each listener by its key: "tcp", "http", "monitor".
+    /// Return the address of each listener by its key: "tcp", "http", "monitor".
     #[must_use]
     pub fn addresses(&self) -> &[(&'static str, SocketAddr)] {
         &self.addresses
     }
 
-    /// The backend that is used, and why it is not the best one where "auto" had to do without it.
+    /// Return the backend that is used, and the reason if "auto" could not use the best one.
     #[must_use]
     pub fn driver(&self) -> (DriverKind, Option<&str>) {
         (self.shared.driver, self.fallback.as_deref())
     }
 
-    /// Begins lame duck mode and returns; the broker ends when its last client has gone. The log says
+    /// Begin lame duck mode and return; the broker ends when its last client has gone. The log says
     /// `reason`, which may be empty.
     pub fn drain(&self, reason: &str) {
         if self.ending.draining.set(Instant::now()).is_ok() {
@@ -131,7 +131,7 @@ impl Broker {
         self.post_all(|| Mail::Drain);
     }
 
-    /// Ends the broker at once: connections get one last write. The log says `reason`, which may be
+    /// End the broker at once: connections get one last write. The log says `reason`, which may be
     /// empty.
     pub fn stop(&self, reason: &str) {
         if self.ending.stopping.set(()).is_ok() {
@@ -143,34 +143,39 @@ impl Broker {
         self.post_all(|| Mail::Stop);
     }
 
-    /// Waits until every shard has ended, at most `timeout`; whether they have.
+    /// Wait until every shard has ended, at most `timeout`; return whether they have.
     ///
     /// # Errors
-    /// What the first failing shard died of.
+    /// A shard has failed; see [`failure`](Self::failure).
     pub fn join(&self, timeout: Duration) -> Result<bool, String> {
         let deadline = Instant::now() + timeout;
         let mut threads = self.threads();
         while threads.running > 0 {
             let patience = deadline.saturating_duration_since(Instant::now());
-            match threads.ended.recv_timeout(patience) {
-                Ok(outcome) => {
-                    threads.running -= 1;
-                    if let Err(failure) = outcome {
-                        threads.failure.get_or_insert(failure);
-                        self.post_all(|| Mail::Stop);
-                    }
-                }
-                Err(_) => return Ok(false),
+            if threads.ended.recv_timeout(patience).is_err() {
+                return self.outcome(false);
             }
+            threads.running -= 1;
         }
         for thread in threads.handles.drain(..) {
             // The thread has caught its own panics.
             let _ = thread.join();
         }
         if std::mem::take(&mut threads.is_up) {
-            self.log_end(threads.failure.is_some());
+            self.log_end(self.failure().is_some());
         }
-        threads.failure.clone().map_or(Ok(true), Err)
+        self.outcome(true)
+    }
+
+    fn outcome(&self, has_ended: bool) -> Result<bool, String> {
+        let failure = self.failure().map(str::to_owned);
+        failure.map_or(Ok(has_ended), Err)
+    }
+
+    /// Return which shard has failed first and why, if one has. The broker has ended then, or is about to.
+    #[must_use]
+    pub fn failure(&self) -> Option<&str> {
+        self.shared.failure.get().map(String::as_str)
     }
 
     /// Return the metrics of all shards since the start, as `/varz` shows them. Without those that the
@@ -207,7 +212,7 @@ impl Broker {
         }
     }
 
-    /// The process may end after this: what has been logged must be written.
+    /// Log the end, and write the whole log, because the process may end after this.
     fn log_end(&self, has_failed: bool) {
         let is_drained = !has_failed && self.ending.stopping.get().is_none();
         let event = match self.ending.draining.get() {
@@ -229,7 +234,7 @@ impl Broker {
         size: &Size,
         driver: DriverKind,
         own_table: bool,
-        tell_ended: &SyncSender<Result<(), String>>,
+        tell_ended: &SyncSender<()>,
     ) -> Result<(), StartError> {
         let shards = size.shards;
         let (report, reports) = sync_channel(shards);
@@ -241,7 +246,7 @@ impl Broker {
                 mailboxes: mailboxes.clone(),
                 listeners,
                 driver,
-                connections: size.connections_of_a_shard,
+                connections: size.room.all(),
                 own_table,
                 // A receiver that keeps up must not exceed its limit within one turn.
                 turn_budget: work::TURN.min(self.shared.limits.max_pending / 4),
@@ -272,7 +277,7 @@ impl Broker {
         Ok(())
     }
 
-    /// The monitor is served by the first shard alone.
+    /// Return the listeners of a shard. The monitor is served by the first shard alone.
     fn listeners_of(&self, shard: usize) -> impl Iterator<Item = (ListenerKind, SocketAddr)> {
         let all = self.addresses.iter().map(|(key, address)| match *key {
             "tcp" => (ListenerKind::Tcp, *address),
@@ -283,10 +288,14 @@ impl Broker {
     }
 
     fn post_all(&self, mail: impl Fn() -> Mail) {
-        for shard in 0..self.mailboxes.shards() {
-            // A shard that has ended needs no telling.
-            drop(self.mailboxes.post(shard, mail()));
-        }
+        post_all(&self.mailboxes, mail);
+    }
+}
+
+fn post_all(mailboxes: &Mailboxes<Mail>, mail: impl Fn() -> Mail) {
+    for shard in 0..mailboxes.shards() {
+        // A shard that has ended needs no telling.
+        drop(mailboxes.post(shard, mail()));
     }
 }
 
@@ -297,7 +306,7 @@ impl Drop for Broker {
     }
 }
 
-/// Reserves each listener's address.
+/// Reserve each listener's address.
 fn reserve(
     addresses: Vec<(&'static str, SocketAddr)>,
 ) -> Result<Vec<(&'static str, Reservation)>, StartError> {
@@ -308,13 +317,16 @@ fn reserve(
     addresses.into_iter().map(reserved).collect()
 }
 
+/// Run a shard to its end. If it fails, the broker ends at once: the connections of the shard are
+/// lost, and other shards would wait for it.
 fn run_shard(
     spec: ShardSpec<Mail>,
     mut shard: Shard,
     report: &SyncSender<Report>,
-    tell_ended: &SyncSender<Result<(), String>>,
+    tell_ended: &SyncSender<()>,
 ) {
-    let (log, index) = (Arc::clone(&shard.shared.log), spec.index);
+    let (shared, mailboxes) = (Arc::clone(&shard.sessions.shared), spec.mailboxes.clone());
+    let index = spec.index;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut opened = match reactor::Shard::open(spec) {
             Ok(opened) => opened,
@@ -323,25 +335,82 @@ fn run_shard(
                 return Ok(());
             }
         };
-        shard.handle_sample_timer(opened.io());
+        shard.begin(opened.io());
         let _ = report.send(Report::Opened);
-        opened.run(&mut shard).map_err(|error| error.to_string())
+        let outcome = opened.run(&mut shard);
+        outcome.map_err(|error| format!("the driver failed: {error}"))
     }));
-    let outcome = outcome.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!(
-            "a shard panicked: {}",
-            text.unwrap_or("no message")
-        ))
-    });
-    if let Err(failure) = &outcome {
+    let outcome = outcome.unwrap_or_else(|panic| Err(format!("panicked: {}", text_of(&*panic))));
+    if let Err(detail) = outcome {
+        let _ = shared.failure.set(format!("shard {index}: {detail}"));
+        post_all(&mailboxes, || Mail::Stop);
         let event = Event::ShardFailed {
             shard: index,
-            detail: failure.clone(),
+            detail,
         };
-        log.write(SystemTime::now(), event);
+        shared.log.write(SystemTime::now(), event);
     }
-    // Nobody listens when the broker failed to start.
-    let _ = tell_ended.send(outcome);
+    // There is no receiver when the broker failed to start.
+    let _ = tell_ended.send(());
+}
+
+/// Return the text of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Read;
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::config::Auto;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_shard_that_panics_ends_the_broker_at_once() {
+        for driver in ["epoll", "auto"] {
+            let config = Config {
+                tcp: "127.0.0.1:0".into(),
+                http: String::new(),
+                monitor: String::new(),
+                shards: Auto::Value(3),
+                max_connections: Auto::Value(50),
+                driver: driver.into(),
+                ..Config::default()
+            };
+            let broker = Broker::start(&config).unwrap();
+            let mut clients: Vec<_> = (0..6)
+                .map(|_| TcpStream::connect(broker.addresses()[0].1).unwrap())
+                .collect();
+            assert!(!broker.join(Duration::ZERO).unwrap());
+            assert_eq!(broker.failure(), None);
+            assert!(broker.mailboxes.post(1, Mail::Panic).is_none());
+            // Without a word to the broker: all shards end and all connections are closed.
+            for client in &mut clients {
+                client.set_read_timeout(Some(PATIENCE)).unwrap();
+                let outcome = client.read_to_end(&mut Vec::new());
+                let kind = outcome.err().map(|error| error.kind());
+                assert!(
+                    matches!(kind, None | Some(io::ErrorKind::ConnectionReset)),
+                    "{kind:?}"
+                );
+            }
+            let failure = "shard 1: panicked: a test has asked for it";
+            assert_eq!(broker.join(PATIENCE), Err(failure.into()));
+            assert_eq!(broker.failure(), Some(failure));
+            for shard in 0..3 {
+                assert!(
+                    broker.mailboxes.post(shard, Mail::Drain).is_some(),
+                    "closed"
+                );
+            }
+            assert_eq!(broker.join(Duration::ZERO), Err(failure.into()), "again");
+        }
+    }
 }

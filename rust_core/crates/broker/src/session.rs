@@ -1,58 +1,25 @@
 //! The state of one connection.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use protocol::nats::{ConnectOptions, FromClient, Parser};
-use protocol::ws::{Decoder, Role};
+use protocol::nats::ConnectOptions;
 
-use crate::backpressure::Backlog;
+use crate::admission::Stage;
+use crate::backlog::Backlog;
 use crate::clients::ClientInfo;
 use crate::http::Http;
+use crate::info::Info;
 use crate::log::{Client, Logged};
-use crate::outbound::Framing;
+use crate::protocols::Protocol;
 use crate::reason::Reason;
 use crate::replies::HeldReplies;
-use crate::shared::ListenerKind;
 use crate::subscriptions::Subscriptions;
 use crate::traffic::Traffic;
+use crate::transport::{ListenerKind, TransportKind};
 
-/// Largest message that the echo takes: what the Autobahn test suite sends.
-const MAX_ECHO: u32 = 64 << 20;
-
-/// A plain WebSocket echo: whole messages, as they came.
-pub(crate) struct Echo {
-    pub(crate) decoder: Decoder,
-    pub(crate) message: Vec<u8>,
-}
-
-impl Echo {
-    pub(crate) fn new() -> Self {
-        Self {
-            decoder: Decoder::new(Role::Server, MAX_ECHO),
-            message: Vec::new(),
-        }
-    }
-}
-
-/// How received bytes are read. Authentication and TLS belong before it, compression inside
-/// `WebSocket`.
-pub(crate) enum Transport {
-    /// NATS over plain TCP.
-    Tcp(Parser<FromClient>),
-    /// HTTP, of clients or of the monitor. Apart from the session, because most connections that begin
-    /// so become WebSocket, which needs less.
-    Http(Box<Http>),
-    /// NATS over WebSocket.
-    WebSocket(Decoder, Parser<FromClient>),
-    /// The conformance echo.
-    Echo(Box<Echo>),
-    /// Taken out while its bytes are being read, or ended.
-    Busy,
-}
-
-/// What a client has asked for and how far its handshake has come.
+/// The options of a client, and the state of its handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
 
@@ -67,10 +34,10 @@ impl Flags {
     /// The first `PONG` has been sent.
     pub(crate) const GREETED: u8 = 64;
 
-    /// Of a request to the gateway.
+    /// The options of a request to the gateway.
     pub(crate) const GATEWAY: Self = Self(Self::ECHO);
 
-    /// Before any `CONNECT`.
+    /// The options before any `CONNECT`.
     pub(crate) const TELNET: Self = Self(Self::VERBOSE | Self::PEDANTIC | Self::ECHO);
 
     #[inline]
@@ -82,7 +49,7 @@ impl Flags {
         self.0 |= flag;
     }
 
-    /// What `CONNECT` asks for; the greeting's state stays.
+    /// Take the options of a `CONNECT`; the greeting's state stays.
     pub(crate) fn connect(&mut self, options: &ConnectOptions) {
         let asked = [
             (options.verbose, Self::VERBOSE),
@@ -100,64 +67,69 @@ impl Flags {
 /// Received bytes that wait for the next turn, because this one has spent its budget.
 #[derive(Default)]
 pub(crate) struct Deferred {
-    /// Of the NATS stream.
+    /// Bytes of the NATS stream.
     pub(crate) plain: Vec<u8>,
-    /// Behind these: frames as received.
+    /// Frames behind these bytes, as received.
     pub(crate) frames: Vec<u8>,
+}
+
+impl Deferred {
+    fn bytes(&self) -> usize {
+        self.plain.capacity() + self.frames.capacity()
+    }
 }
 
 /// One connection.
 pub(crate) struct Session {
     /// The connection's id among all of this process.
     pub(crate) cid: u64,
-    pub(crate) peer: SocketAddr,
-    pub(crate) transport: Transport,
-    pub(crate) framing: Framing,
+    /// The client's address, with the port below: smaller than a `SocketAddr`, of which IPv6's flow and scope
+    /// are not needed.
+    pub(crate) ip: IpAddr,
+    port: u16,
+    pub(crate) protocol: Protocol,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) traffic: Traffic,
-    /// What the client says of itself.
+    /// The client's account of itself.
     pub(crate) info: Option<Arc<ClientInfo>>,
     pub(crate) held: Option<Box<HeldReplies>>,
     pub(crate) deferred: Option<Box<Deferred>>,
-    /// Why the connection ends, once that is decided.
+    /// Reason of the connection's end, once that is decided.
     pub(crate) ended: Option<Reason>,
     pub(crate) flags: Flags,
     /// Pings without an answer.
     pub(crate) pings_out: u8,
     /// Something was received since the last ping timer.
     pub(crate) is_active: bool,
-    /// Counted among the clients.
-    pub(crate) is_client: bool,
-    /// Has one of the places that `max_connections` limits.
-    pub(crate) has_place: bool,
-    /// Not read from, because a receiver of its messages has fallen behind.
+    /// The stage of its admission.
+    pub(crate) stage: Stage,
+    /// Whether it is not read from, because a receiver of its messages has fallen behind or its former
+    /// subscriptions are being removed.
     pub(crate) is_stalled: bool,
-    /// What waits for a client whose socket has stopped taking bytes.
+    /// The state of a client whose socket has stopped taking bytes.
     pub(crate) backlog: Option<Box<Backlog>>,
+    /// Bytes that the connection keeps besides pending output, as the account has them.
+    pub(crate) kept: u32,
+    /// The size class of what it holds, see [`memory`](crate::memory).
+    pub(crate) size_class: u8,
 }
 
 impl Session {
-    /// A connection that has come in this second since the broker started.
+    /// Make the session of a connection that has come now, which is the given time and second since the
+    /// broker's start.
     pub(crate) fn new(
         cid: u64,
         peer: SocketAddr,
         listener: ListenerKind,
-        now: Instant,
-        second: u32,
+        stage: Stage,
+        (now, second): (Instant, u32),
     ) -> Self {
-        let (transport, framing) = match listener {
-            ListenerKind::Tcp => (Transport::Tcp(Parser::new()), Framing::Tcp),
-            ListenerKind::Http | ListenerKind::Monitor => (
-                Transport::Http(Box::new(Http::new(listener, now))),
-                Framing::Http,
-            ),
-        };
         Self {
             cid,
-            peer,
-            is_client: listener != ListenerKind::Monitor,
-            transport,
-            framing,
+            ip: peer.ip(),
+            port: peer.port(),
+            stage,
+            protocol: Protocol::new(listener, now),
             subscriptions: Subscriptions::default(),
             traffic: Traffic {
                 started: second,
@@ -171,10 +143,59 @@ impl Session {
             flags: Flags::TELNET,
             pings_out: 0,
             is_active: false,
-            has_place: false,
             is_stalled: false,
             backlog: None,
+            kept: 0,
+            size_class: 0,
         }
+    }
+
+    /// Return the bytes that the connection keeps besides pending output.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let deferred = self
+            .deferred
+            .as_ref()
+            .map_or(0, |deferred| deferred.bytes());
+        let held = self.held.as_ref().map_or(0, |held| held.len());
+        self.protocol.kept_bytes() + deferred + held + self.subscriptions.bytes()
+    }
+
+    /// Return the client's address and port.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, self.port)
+    }
+
+    /// Return whether it is counted among the clients.
+    pub(crate) fn is_client(&self) -> bool {
+        self.stage != Stage::Monitor
+    }
+
+    /// Return the kind of its protocol.
+    #[inline]
+    pub(crate) const fn kind(&self) -> TransportKind {
+        self.protocol.kind()
+    }
+
+    /// Return the state of HTTP; `None` if the connection has ended or speaks another protocol.
+    pub(crate) fn http(&self) -> Option<&Http> {
+        match &self.protocol {
+            Protocol::Http(http) if self.ended.is_none() => Some(http),
+            _ => None,
+        }
+    }
+
+    /// Return the state of HTTP, to change; `None` if the connection has ended or speaks another protocol.
+    pub(crate) fn http_mut(&mut self) -> Option<&mut Http> {
+        match &mut self.protocol {
+            Protocol::Http(http) if self.ended.is_none() => Some(http),
+            _ => None,
+        }
+    }
+
+    /// Return the `INFO` for this client; `lame_duck` announces that it will be disconnected.
+    pub(crate) fn info_line(&self, info: &Info, lame_duck: bool) -> Vec<u8> {
+        let is_websocket = self.kind() == TransportKind::WebSocket;
+        info.encode(is_websocket, lame_duck, self.cid, self.peer())
     }
 }
 
@@ -182,8 +203,8 @@ impl Logged for Session {
     fn client(&self) -> Client {
         Client {
             cid: self.cid,
-            remote: self.peer,
-            transport: self.framing.transport(),
+            remote: self.peer(),
+            transport: self.kind(),
         }
     }
 

@@ -1,312 +1,388 @@
-//! One shard's state, and how its connections begin and end.
+//! A shard: the composition of its parts, and the reactor's events handed to them.
 
-use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
-use protocol::nats::error;
-use protocol::ws::close;
-use reactor::{ConnId, Mailboxes};
-use router::{Matches, Rng};
+use reactor::{Closed, Conn, ConnId, Handler, Mailboxes, Origin};
 
-use crate::clients::Clients;
-use crate::drain::Draining;
-use crate::http::{Call, Date};
-use crate::jobs::Jobs;
-use crate::log::ShardLog;
-use crate::mail::{Mail, Subscriber};
-use crate::metrics::shard::Counts;
-use crate::metrics::table::Counter;
-use crate::monitor::{Hot, Monitor};
-use crate::outbound::{self, Encoded, Framing};
+use crate::admission::{Stage, entry};
+use crate::backpressure::Backpressure;
+use crate::drain::Drain;
+use crate::fence::Fence;
+use crate::http::{Exchange, Gateway, Requests, gateway};
+use crate::io::{Io, Timer};
+use crate::jobs::Job;
+use crate::mail::Mail;
+use crate::metrics::table::{Counter, Dropped};
+use crate::monitor::Monitor;
+use crate::nats::Nats;
+use crate::outbound;
+use crate::protocols::Protocol;
+use crate::publishing::Publishing;
 use crate::random::SystemRandom;
-use crate::reason::Reason;
-use crate::session::Deferred;
-use crate::shared::{ListenerKind, Shared};
-use crate::subscriptions::{Place, Subscriptions};
+use crate::sample::Sampler;
+use crate::session::Session;
+use crate::sessions::Sessions;
+use crate::shared::Shared;
+use crate::transport::ListenerKind;
+use crate::websocket;
 
-/// The reactor's side of a shard.
-pub(crate) type Io = reactor::Io<Shard>;
-
-/// Kinds of timers.
-pub(crate) struct Timer;
-
-impl Timer {
-    pub(crate) const HANDSHAKE: u8 = 0;
-    pub(crate) const PING: u8 = 1;
-    pub(crate) const WRITE: u8 = 2;
-    pub(crate) const RESUME: u8 = 3;
-    pub(crate) const LAME_DUCK: u8 = 4;
-    pub(crate) const REPLY: u8 = 5;
-    pub(crate) const SAMPLE: u8 = 6;
-    pub(crate) const SURVEY: u8 = 7;
-}
-
-/// One shard's state besides its connections.
+/// One shard's state besides its connections. Each part knows only parts above it.
 pub(crate) struct Shard {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) index: u16,
-    pub(crate) counts: Counts,
-    pub(crate) log: ShardLog,
-    pub(crate) clients: Clients,
-    /// When the broker started; apart from what other shards write to.
-    pub(crate) started: Instant,
-    /// Reads that brought something in this turn.
-    pub(crate) received: u32,
-    /// Whether this turn had something to do.
-    pub(crate) has_worked: bool,
-    pub(crate) matches: Matches<Subscriber>,
-    /// The most receivers that a message had.
-    pub(crate) widest: usize,
-    pub(crate) hot: Hot,
-    /// On the shard that has the monitor's listener.
-    pub(crate) monitor: Option<Box<Monitor>>,
-    /// Serves all receivers of one message.
-    pub(crate) encoded: Encoded,
-    /// Kept between requests for its memory.
-    pub(crate) call: Call,
-    pub(crate) reply_subject: Vec<u8>,
-    pub(crate) date: Date,
-    /// Random numbers that cannot be foretold.
-    pub(crate) random: SystemRandom,
-    /// The generator of choices that may be foretold, such as the member of a queue group.
-    pub(crate) rng: Rng,
-    /// Receivers of the message being routed who get it by mail, by shard.
-    pub(crate) parcelled: Vec<Vec<Subscriber>>,
-    /// Publishers with mail of this shard to itself on the way, and how much.
-    pub(crate) mailed: Vec<(ConnId, u32)>,
-    /// The connection whose operations are being read; `None` once it has ended.
-    pub(crate) reading: Option<ConnId>,
-    /// Whether it has been stalled meanwhile.
-    pub(crate) is_stalled: bool,
-    /// Whether the connection being read has `UNSUB`s whose barrier is not sent.
-    pub(crate) has_open_batch: bool,
-    /// The publisher of another shard that was stalled last in this turn.
-    pub(crate) stalled_elsewhere: Option<(u16, ConnId)>,
-    /// Connections whose replies wait for mail, with the mark that ends the wait; oldest first.
-    pub(crate) fences: VecDeque<(u64, ConnId)>,
-    /// Work that takes several turns.
-    pub(crate) jobs: Jobs,
-    /// Connections with received bytes that wait for a turn with budget.
-    pub(crate) deferred: VecDeque<ConnId>,
-    pub(crate) listeners: Vec<ListenerKind>,
-    pub(crate) mailboxes: Mailboxes<Mail>,
-    pub(crate) draining: Option<Draining>,
-    /// This shard's connections of clients.
-    pub(crate) open: usize,
+    pub(crate) sessions: Sessions,
+    publishing: Publishing,
+    nats: Nats,
+    gateway: Gateway,
+    monitor: Monitor,
+    drain: Drain,
+    sampler: Sampler,
+    mailboxes: Mailboxes<Mail>,
 }
 
 impl Shard {
+    /// Return a shard that has no connections.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
     pub(crate) fn new(
         shared: Arc<Shared>,
         index: usize,
         listeners: Vec<ListenerKind>,
         mailboxes: Mailboxes<Mail>,
-        mut random: SystemRandom,
+        random: SystemRandom,
     ) -> io::Result<Self> {
+        let shards = mailboxes.shards();
+        let mut sessions = Sessions::new(shared, index, shards, listeners, random)?;
         Ok(Self {
-            index: index as u16,
-            counts: Counts::new(Arc::clone(&shared.metrics[index])),
-            log: ShardLog::new(Arc::clone(&shared.log), index as u16, shared.started),
-            clients: Clients::default(),
-            started: shared.started,
-            received: 0,
-            has_worked: false,
-            matches: Matches::new(),
-            widest: 0,
-            hot: Hot::new(shared.started, random.next()?),
-            monitor: listeners
-                .contains(&ListenerKind::Monitor)
-                .then(|| Box::new(Monitor::new(&shared))),
-            encoded: Encoded::default(),
-            call: Call::default(),
-            reply_subject: Vec::new(),
-            date: Date::new(),
-            rng: Rng::new(random.next()?),
-            random,
-            parcelled: (0..mailboxes.shards()).map(|_| Vec::new()).collect(),
-            mailed: Vec::new(),
-            reading: None,
-            is_stalled: false,
-            has_open_batch: false,
-            stalled_elsewhere: None,
-            fences: VecDeque::new(),
-            jobs: Jobs::default(),
-            deferred: VecDeque::new(),
-            listeners,
+            publishing: Publishing::new(&mut sessions, shards)?,
+            nats: Nats::default(),
+            gateway: Gateway::default(),
+            monitor: Monitor::new(&sessions),
+            drain: Drain::default(),
+            sampler: Sampler::default(),
             mailboxes,
-            draining: None,
-            open: 0,
-            shared,
+            sessions,
         })
     }
 
-    /// Whole seconds from the broker's start to `now`.
-    #[inline]
-    pub(crate) fn second(&self, now: Instant) -> u32 {
-        now.saturating_duration_since(self.started).as_secs() as u32
+    /// Begin to measure; called once, before the first turn.
+    pub(crate) fn begin(&mut self, io: &mut Io) {
+        Sampler::sample(&self.sessions, io);
+        self.publishing.hot.advance(io.now());
+        self.monitor.watch(&self.sessions, io);
     }
 
-    /// Ends a connection: `-ERR` where there is a text, a close frame on a WebSocket, then close.
-    pub(crate) fn end(&mut self, io: &mut Io, id: ConnId, reason: Reason, error: Option<&str>) {
-        self.end_with_close(io, id, reason, error, None);
+    /// Return the pieces of work that are put off, or wait for others.
+    #[cfg(feature = "sim")]
+    pub(crate) fn rest(&self) -> usize {
+        let (sessions, publishing) = (&self.sessions, &self.publishing);
+        let put_off = sessions.reading.waiting() + sessions.jobs.len();
+        put_off
+            + self.monitor.surveys.unfinished()
+            + self.nats.fence.waiting()
+            + publishing.mailed()
     }
 
-    /// Like [`end`](Self::end), with a close frame other than the reason's own.
-    pub(crate) fn end_with_close(
-        &mut self,
-        io: &mut Io,
-        id: ConnId,
-        reason: Reason,
-        error: Option<&str>,
-        close: Option<(u16, &str)>,
-    ) {
-        self.note_ended(id);
-        let Some(conn) = io.writer(id) else { return };
-        if conn.session.ended.is_some() {
-            return;
-        }
-        conn.session.ended = Some(reason);
-        outbound::append_held(conn);
-        if let Some(text) = error {
-            self.counts.add(Counter::Errors, 1);
-            outbound::append_error(conn, text);
-        }
-        let (code, text) = close.unwrap_or((close_code(reason), error.unwrap_or_default()));
-        outbound::append_close(conn, code, text);
-        self.release(io, id);
-        io.close(id);
+    /// Read the requests of a connection.
+    fn receive_http(&mut self, io: &mut Io, id: ConnId, bytes: &[u8]) {
+        let mut requests = Requests {
+            on: Exchange {
+                sessions: &mut self.sessions,
+                publishing: &mut self.publishing,
+                io,
+                id,
+            },
+            gateway: &mut self.gateway,
+            monitor: &mut self.monitor,
+        };
+        requests.receive(bytes);
     }
 
-    /// Stops the reading of operations if they are this connection's.
-    pub(crate) fn note_ended(&mut self, id: ConnId) {
-        if self.reading == Some(id) {
-            self.reading = None;
-        }
-    }
-
-    /// Sends a client its first `INFO`, alone in its frame, and begins to watch it.
-    pub(crate) fn greet(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.writer(id) else { return };
-        let is_websocket = matches!(conn.session.framing, Framing::WebSocket(_));
-        let info =
-            self.shared
-                .info
-                .encode(is_websocket, false, conn.session.cid, conn.session.peer);
-        outbound::append_bytes(conn, &info);
-        if let Some(interval) = self.shared.limits.ping_interval {
-            // Spread, or a million clients that came together are pinged together.
-            let percent = 50 + self.rng.below(51) as u32;
-            io.set_timer(id, Timer::PING, interval * percent / 100);
-        }
-    }
-
-    /// Gives the client a place, or ends it.
-    pub(crate) fn take_place(&mut self, io: &mut Io, id: ConnId) -> bool {
-        match self.find_place(io, id) {
-            Ok(()) => true,
-            Err((reason, text)) => {
-                self.end(io, id, reason, Some(text));
-                false
+    /// Go on with the work under way, as far as this turn's budget goes.
+    fn continue_jobs(&mut self, io: &mut Io) {
+        let sessions = &mut self.sessions;
+        while !io.is_spent()
+            && let Some(job) = sessions.jobs.take()
+        {
+            io.begin_slice();
+            let rest = match job {
+                Job::Leave {
+                    conn,
+                    subscriptions,
+                    next,
+                } => sessions.remove_left(io, conn, subscriptions, next),
+                Job::StartOver { conn, next } => {
+                    let (nats, publishing) = (&mut self.nats, &self.publishing);
+                    nats.remove_former(sessions, publishing, io, conn, next)
+                }
+                Job::Announce { slot } => Drain::announce(sessions, io, slot),
+                Job::Close => self.drain.close_some(sessions, io),
+                Job::Expire => entry::expire(sessions, io),
+            };
+            io.end_slice();
+            if let Some(rest) = rest {
+                sessions.jobs.add(rest);
             }
         }
+        if !sessions.jobs.is_empty() {
+            io.wake_at(io.now());
+        }
     }
 
-    /// Gives the client one of the places that `max_connections` limits, or says why not: also when
-    /// the memory for output is used up, so that those who are there keep theirs.
-    pub(crate) fn find_place(
-        &mut self,
-        io: &mut Io,
-        id: ConnId,
-    ) -> Result<(), (Reason, &'static str)> {
-        if self.shared.backlog() > self.shared.limits.max_pending_total {
-            return Err((Reason::NoMemory, error::NO_MEMORY));
-        }
-        if self.shared.places.fetch_add(1, Ordering::Relaxed) < self.shared.limits.max_connections
-            && let Some(conn) = io.conn_mut(id)
+    /// Read on from connections whose bytes were kept, as far as this turn's budget goes.
+    fn receive_deferred(&mut self, io: &mut Io) {
+        while !io.is_spent()
+            && let Some(id) = self.sessions.reading.next_waiting()
         {
-            conn.session.has_place = true;
-            return Ok(());
+            io.begin_slice();
+            self.receive_more(io, id);
+            io.end_slice();
         }
-        self.shared.places.fetch_sub(1, Ordering::Relaxed);
-        Err((Reason::TooManyConnections, error::MAX_CONNECTIONS_EXCEEDED))
+        if self.sessions.reading.waiting() > 0 {
+            io.wake_at(io.now());
+        }
     }
 
-    /// Keeps received bytes for a turn with budget.
-    pub(crate) fn defer(&mut self, io: &mut Io, id: ConnId, plain: &[u8], frames: &[u8]) {
+    /// Read the bytes of one connection that were kept.
+    fn receive_more(&mut self, io: &mut Io, id: ConnId) {
         let Some(conn) = io.conn_mut(id) else {
             return;
         };
-        conn.session.deferred = Some(Box::new(Deferred {
-            plain: plain.to_vec(),
-            frames: frames.to_vec(),
-        }));
-        io.set_reading(id, false);
-        self.deferred.push_back(id);
-    }
-
-    /// Removes what a connection holds that is ending.
-    pub(crate) fn release(&mut self, io: &mut Io, id: ConnId) {
-        let Some(conn) = io.conn_mut(id) else { return };
-        let has_place = std::mem::take(&mut conn.session.has_place);
-        let subscriptions = std::mem::take(&mut conn.session.subscriptions);
-        self.release_held(io, id, has_place, subscriptions);
-    }
-
-    /// Give back what a connection that ends has held: its place and its subscriptions.
-    pub(crate) fn release_held(
-        &mut self,
-        io: &mut Io,
-        id: ConnId,
-        has_place: bool,
-        subscriptions: Subscriptions,
-    ) {
-        if has_place {
-            self.shared.places.fetch_sub(1, Ordering::Relaxed);
+        if conn.session.is_stalled {
+            // Goes on when the stall ends.
+            return;
         }
-        self.remove_subscriptions(io, id, subscriptions);
-    }
-
-    /// The handle of one of this shard's subscriptions.
-    pub(crate) fn subscriber(&self, conn: ConnId, place: Place) -> Subscriber {
-        Subscriber {
-            conn,
-            index: place.0,
-            generation: place.1,
-            shard: self.index,
+        let deferred = conn.session.deferred.take();
+        let deferred = deferred.map_or_else(Default::default, |deferred| *deferred);
+        let (nats, sessions, publishing) =
+            (&mut self.nats, &mut self.sessions, &mut self.publishing);
+        match &mut conn.session.protocol {
+            Protocol::Tcp(parser) => {
+                let parser = std::mem::take(parser);
+                nats.receive_tcp(sessions, publishing, io, id, parser, &deferred.plain);
+            }
+            Protocol::WebSocket(websocket) => {
+                let input = websocket.take_input();
+                websocket::receive_deferred(nats, sessions, publishing, io, id, input, deferred);
+            }
+            Protocol::Http(_) => self.receive_http(io, id, &[]),
+            Protocol::Echo(_) => {}
         }
-    }
-
-    /// Pieces of work that are put off, or wait for others.
-    #[cfg(feature = "sim")]
-    pub(crate) fn rest(&self) -> usize {
-        self.deferred.len() + self.fences.len() + self.mailed.len() + self.jobs.len()
-    }
-
-    pub(crate) fn publish_counts(&mut self, io: &Io) {
-        self.counts.set_delivered(io.sent.items);
-        self.counts.set(Counter::WireBytesOut, io.sent.bytes);
-        self.counts.set(Counter::Writes, io.sent.writes);
-        self.counts.set(Counter::AcceptFailures, io.accept_failures);
-        self.log.accept_failures(io.now(), io.accept_failures);
-        self.shared.backlogs[usize::from(self.index)].publish(io.connections.backlog());
+        if let Some(conn) = io.conn(id)
+            && conn.session.ended.is_none()
+            && conn.session.deferred.is_none()
+            && !conn.session.is_stalled
+            // HTTP knows itself whether it can take more.
+            && !matches!(conn.session.protocol, Protocol::Http(_))
+        {
+            io.set_reading(id, true);
+        }
+        self.sessions.memory.weigh(io, id);
     }
 }
 
-/// The close frame's code for each reason, as in nats-server.
-fn close_code(reason: Reason) -> u16 {
-    match reason {
-        Reason::ClientClosed | Reason::HttpAnswered => close::NORMAL,
-        Reason::Stale | Reason::Shutdown | Reason::ConnectionFailed => close::GOING_AWAY,
-        Reason::ProtocolError | Reason::Refused => close::PROTOCOL_ERROR,
-        Reason::InvalidText => close::INVALID_PAYLOAD,
-        Reason::PayloadTooLarge => close::MESSAGE_TOO_BIG,
-        Reason::SlowConsumer
-        | Reason::ControlLineTooLong
-        | Reason::TooManyConnections
-        | Reason::NoMemory
-        | Reason::HandshakeTimeout => close::POLICY_VIOLATION,
+impl Handler for Shard {
+    type Session = Session;
+    type Mail = Mail;
+
+    fn accept(&mut self, io: &mut Io, listener: usize, peer: SocketAddr) -> Option<Session> {
+        let sessions = &mut self.sessions;
+        let kind = sessions.listeners.kind(listener)?;
+        let stage = if kind == ListenerKind::Monitor {
+            Stage::Monitor
+        } else {
+            entry::admit(sessions, io, peer)?
+        };
+        let cid = sessions.shared.next_cid.fetch_add(1, Ordering::Relaxed);
+        let second = sessions.second(io.now());
+        Some(Session::new(cid, peer, kind, stage, (io.now(), second)))
+    }
+
+    fn on_open(&mut self, io: &mut Io, id: ConnId, _: Origin) {
+        let Some(conn) = io.conn(id) else { return };
+        if conn.session.is_client() {
+            entry::open(&mut self.sessions, io, id);
+        } else {
+            self.monitor.open(&self.sessions, io, id);
+        }
+    }
+
+    fn on_received(&mut self, io: &mut Io, id: ConnId, bytes: &mut [u8]) {
+        let (nats, sessions, publishing) =
+            (&mut self.nats, &mut self.sessions, &mut self.publishing);
+        let second = sessions.second(io.now());
+        let Some(conn) = io.conn_mut(id) else { return };
+        conn.session.is_active = true;
+        conn.session.traffic.active = second;
+        self.sampler.note_received();
+        sessions
+            .counts
+            .add(Counter::WireBytesIn, bytes.len() as u64);
+        match &mut conn.session.protocol {
+            Protocol::Tcp(parser) => {
+                let parser = std::mem::take(parser);
+                nats.receive_tcp(sessions, publishing, io, id, parser, bytes);
+            }
+            Protocol::WebSocket(websocket) => {
+                let input = websocket.take_input();
+                websocket::receive(nats, sessions, publishing, io, id, input, bytes);
+            }
+            Protocol::Http(_) => self.receive_http(io, id, bytes),
+            Protocol::Echo(echo) => {
+                let decoder = echo.take_decoder();
+                websocket::receive_echo(sessions, io, id, decoder, bytes);
+            }
+        }
+        self.sessions.memory.weigh(io, id);
+    }
+
+    fn on_blocked(&mut self, io: &mut Io, id: ConnId) {
+        Backpressure::begin_backlog(&self.sessions, io, id);
+    }
+
+    fn before_write(&mut self, conn: &mut Conn<Session>) {
+        outbound::seal_frame(&mut conn.session.protocol, &mut conn.output);
+    }
+
+    fn on_closed(&mut self, io: &mut Io, id: ConnId, session: Session, why: Closed, unsent: u64) {
+        if !session.is_client() {
+            self.monitor.close(id);
+        }
+        self.sessions.close(io, id, session, why, unsent);
+    }
+
+    fn on_timer(&mut self, io: &mut Io, id: ConnId, kind: u8) {
+        let sessions = &mut self.sessions;
+        if kind != Timer::SAMPLE {
+            self.sampler.note_worked();
+        }
+        match kind {
+            Timer::PING => match io.conn(id).map(|conn| &conn.session.protocol) {
+                Some(Protocol::Http(_)) => gateway::handle_heartbeat_timer(sessions, io, id),
+                _ => Nats::handle_ping_timer(sessions, io, id),
+            },
+            Timer::WRITE => Backpressure::handle_write_timer(sessions, io, id),
+            Timer::HANDSHAKE => Requests::handle_timer(sessions, io, id),
+            Timer::REPLY | Timer::SURVEY => {
+                let on = &mut Exchange {
+                    sessions,
+                    publishing: &mut self.publishing,
+                    io,
+                    id,
+                };
+                match kind {
+                    Timer::REPLY => gateway::handle_reply_timer(on),
+                    _ => self.monitor.handle_timer(on),
+                }
+            }
+            Timer::RESUME => Backpressure::handle_resume_timer(sessions, io, id),
+            Timer::LAME_DUCK => self.drain.handle_timer(sessions, io),
+            Timer::SAMPLE => self.begin(io),
+            Timer::HALF_OPEN => entry::handle_timer(sessions, io),
+            _ => {}
+        }
+    }
+
+    fn on_mail(&mut self, io: &mut Io, mail: Mail) {
+        let (sessions, publishing) = (&mut self.sessions, &mut self.publishing);
+        self.sampler.note_worked();
+        match mail {
+            Mail::Deliver {
+                owned,
+                receivers,
+                publisher,
+                weight,
+            } => {
+                let from = (publisher, weight);
+                publishing.deliver_mail(sessions, io, &owned, &receivers, from);
+            }
+            Mail::Stall(id) => {
+                let publisher = (sessions.index, id);
+                publishing
+                    .delivery
+                    .backpressure
+                    .stall(sessions, io, publisher);
+            }
+            Mail::Barrier(barrier) => {
+                io.mail(usize::from(barrier.shard), Mail::Passed(barrier));
+            }
+            Mail::Passed(barrier) => Fence::handle_passed(sessions, io, barrier),
+            Mail::Survey(survey) => {
+                let surveys = &mut self.monitor.surveys;
+                surveys.handle_survey(&sessions.shared, publishing, io, survey);
+            }
+            Mail::Surveyed(survey) => {
+                let monitor = &mut self.monitor;
+                monitor.handle_surveyed(sessions, publishing, io, survey);
+            }
+            // Done at the end of each turn.
+            Mail::BoundMemory => {}
+            Mail::Evict(id) => sessions.evict(io, id),
+            Mail::Drain => Drain::begin(sessions, io),
+            Mail::Stop => io.stop(),
+            #[cfg(test)]
+            Mail::Panic => panic!("a test has asked for it"),
+        }
+    }
+
+    fn on_undelivered(&mut self, mail: Mail) {
+        match mail {
+            Mail::Deliver {
+                owned,
+                receivers,
+                weight,
+                ..
+            } => {
+                let (sessions, count) = (&self.sessions, receivers.as_slice().len() as u64);
+                if let Some(to) = receivers.as_slice().first() {
+                    let memory = Mail::bytes(&owned, &receivers);
+                    sessions.shared.queued[usize::from(to.shard)].subtract(weight, memory);
+                }
+                sessions.counts.add_arrived(count);
+                sessions.counts.add_dropped(Dropped::Shutdown, count);
+            }
+            // The answers go behind the mail that the ended shard has sent before. If the shard that asked has
+            // ended, too, no answer is needed.
+            Mail::Barrier(barrier) => {
+                let shard = usize::from(barrier.shard);
+                drop(self.mailboxes.post(shard, Mail::Passed(barrier)));
+            }
+            Mail::Survey(mut survey) => {
+                survey.discard();
+                let asker = survey.asker();
+                drop(self.mailboxes.post(asker, Mail::Surveyed(survey)));
+            }
+            Mail::Passed(_)
+            | Mail::Stall(_)
+            | Mail::Surveyed(_)
+            | Mail::BoundMemory
+            | Mail::Evict(_)
+            | Mail::Drain
+            | Mail::Stop => {}
+            #[cfg(test)]
+            Mail::Panic => {}
+        }
+    }
+
+    fn on_turn_end(&mut self, io: &mut Io) {
+        let (sessions, publishing) = (&mut self.sessions, &mut self.publishing);
+        publishing.delivery.backpressure.end_turn();
+        self.nats.fence.release(sessions, io);
+        self.monitor.answer_queued(sessions, publishing, io);
+        self.continue_jobs(io);
+        self.receive_deferred(io);
+        self.monitor.surveys.go_on(io);
+        self.sessions.bound_memory(io);
+    }
+
+    fn on_written(&mut self, io: &mut Io) {
+        self.sessions.settle_memory(io);
+        self.sessions.publish_counts(io);
+        self.sampler.count_turn(&self.sessions, io);
+        if Drain::is_over(&self.sessions) {
+            io.stop();
+        }
     }
 }

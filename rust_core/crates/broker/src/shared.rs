@@ -1,36 +1,31 @@
-//! What all shards of a broker share.
+//! The state that all shards of a broker share.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use reactor::DriverKind;
 use router::SharedRouter;
 
-use crate::capacity::{self, Size};
+use crate::admission::places::Places;
+use crate::capacity::{Room, Size};
 use crate::config::{Config, GatewayLimits, Limits};
 use crate::error::StartError;
 use crate::hosts::AllowedHosts;
 use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::Log;
-use crate::mail::Subscriber;
+
+use crate::memory::{self, Account};
 use crate::metrics::shard::ShardMetrics;
 use crate::metrics::table::Gauge;
 use crate::metrics::totals::Totals;
 use crate::origins::Origins;
 use crate::random::SystemRandom;
+use crate::subscriber::Subscriber;
 
-/// What a listener's connections speak.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ListenerKind {
-    Tcp,
-    Http,
-    Monitor,
-}
-
-/// What all shards share.
+/// The state that all shards share.
 pub(crate) struct Shared {
     pub(crate) routing: SharedRouter<Subscriber>,
     pub(crate) limits: Limits,
@@ -46,17 +41,23 @@ pub(crate) struct Shared {
     pub(crate) max_ws_message: u32,
     /// Connections of the clients' listeners that are open now.
     pub(crate) open: AtomicUsize,
-    /// Places of `max_connections` that are taken.
-    pub(crate) places: AtomicUsize,
-    /// What waits for clients of each shard who do not take it, in bytes.
+    /// The memory that connections hold.
+    pub(crate) account: Arc<Account>,
+    /// The places for clients.
+    pub(crate) places: Arc<Places>,
+    /// Connections that each shard has descriptors for.
+    pub(crate) room: Room,
+    /// Output of each shard that its clients do not take, in bytes.
     pub(crate) backlogs: Box<[Backlog]>,
-    /// What waits in each shard's mailbox.
-    pub(crate) weights: Box<[Weight]>,
+    /// The deliveries that wait in each shard's mailbox.
+    pub(crate) queued: Box<[QueuedBytes]>,
     pub(crate) next_cid: AtomicU64,
     pub(crate) metrics: Box<[Arc<ShardMetrics>]>,
     pub(crate) driver: DriverKind,
+    /// The first shard that has failed, and why.
+    pub(crate) failure: OnceLock<String>,
     pub(crate) started: Instant,
-    /// The same by the calendar.
+    /// The start by the calendar.
     pub(crate) start: SystemTime,
 }
 
@@ -78,25 +79,35 @@ impl Shared {
     ) -> Result<Self, StartError> {
         let mut number = || random.next().map_err(StartError::Io);
         let shards = size.shards;
+        let started = Instant::now();
         let max_ws_message = MAX_WS_MESSAGE_SLACK + config.max_payload + config.max_control_line;
+        let limits = Limits::new(config, memory::available());
         Ok(Self {
             routing: SharedRouter::new(),
-            limits: config.limits(size.max_connections, capacity::memory()),
-            gateway: config.gateway_limits().map_err(StartError::Config)?,
+            account: Arc::new(Account::new(limits.max_memory, shards)),
+            limits,
+            gateway: GatewayLimits::new(config).map_err(StartError::Config)?,
             hosts: config.hosts().map_err(StartError::Config)?,
             websocket_origins: config.websocket_origins().map_err(StartError::Config)?,
             inboxes: Inboxes::new(number()?, shards),
             info: Info::new(config, addresses, number()?),
             max_ws_message: max_ws_message as u32,
             open: AtomicUsize::new(0),
-            places: AtomicUsize::new(0),
+            places: Arc::new(Places::new(
+                size.max_connections,
+                shards,
+                config.limits.connections_per_address,
+                started,
+            )),
+            room: size.room,
             backlogs: (0..shards).map(|_| Backlog::default()).collect(),
-            weights: (0..shards).map(|_| Weight::default()).collect(),
+            queued: (0..shards).map(|_| QueuedBytes::default()).collect(),
             next_cid: AtomicU64::new(1),
             metrics: (0..shards).map(|_| Arc::new(ShardMetrics::new())).collect(),
             log: Arc::new(Log::new(config.log_level, shards)),
             driver,
-            started: Instant::now(),
+            failure: OnceLock::new(),
+            started,
             start: SystemTime::now(),
         })
     }
@@ -105,12 +116,12 @@ impl Shared {
         Totals::sum(self.metrics.iter().map(|shard| &**shard))
     }
 
-    /// The sum of a gauge over all shards.
+    /// Return the sum of a gauge over all shards.
     pub(crate) fn gauge(&self, gauge: Gauge) -> u64 {
         self.metrics.iter().map(|shard| shard.gauge(gauge)).sum()
     }
 
-    /// Bytes that wait for clients who do not take them.
+    /// Return the bytes that wait for clients which do not take them.
     pub(crate) fn backlog(&self) -> usize {
         let bytes = self.backlogs.iter().map(Backlog::bytes);
         bytes.sum()
@@ -132,30 +143,42 @@ impl Backlog {
     }
 }
 
-/// The deliveries that wait in one shard's mailbox, in bytes of output that they will become.
+/// The deliveries that wait in one shard's mailbox.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Weight(AtomicUsize);
+pub(crate) struct QueuedBytes {
+    /// Bytes of output that they will become.
+    output: AtomicUsize,
+    /// Bytes of memory that they take.
+    memory: AtomicUsize,
+}
 
-impl Weight {
-    /// Above this publishers to the shard are stalled.
+impl QueuedBytes {
+    /// Bytes of output above which publishers to the shard are stalled.
     const HIGH: usize = 32 << 20;
 
-    /// Whether it is too high now.
-    pub(crate) fn add(&self, weight: usize) -> bool {
-        self.0.fetch_add(weight, Ordering::Relaxed) + weight > Self::HIGH
+    /// Add a mail; whether publishers are to be stalled.
+    pub(crate) fn add(&self, output: usize, memory: usize) -> bool {
+        self.memory.fetch_add(memory, Ordering::Relaxed);
+        self.output.fetch_add(output, Ordering::Relaxed) + output > Self::HIGH
     }
 
-    pub(crate) fn subtract(&self, weight: usize) {
-        self.0.fetch_sub(weight, Ordering::Relaxed);
+    pub(crate) fn subtract(&self, output: usize, memory: usize) {
+        self.memory.fetch_sub(memory, Ordering::Relaxed);
+        self.output.fetch_sub(output, Ordering::Relaxed);
+    }
+
+    /// Return the bytes of memory that wait.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
     }
 
     #[cfg(feature = "sim")]
-    pub(crate) fn value(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+    pub(crate) fn output(&self) -> usize {
+        self.output.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_high(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > Self::HIGH
+        self.output.load(Ordering::Relaxed) > Self::HIGH
     }
 }

@@ -10,15 +10,17 @@ use reactor::sim::{Hosted, Simulation};
 use reactor::{DriverKind, Mailboxes, work};
 use telemetry::key::Key;
 
-use crate::capacity::Size;
+use crate::capacity::{Room, SPARE_CONNECTIONS, Size};
 use crate::config::{Auto, Config};
 use crate::error::StartError;
 use crate::mail::Mail;
-use crate::metrics::table::{Counter, Dropped, PendingPlace};
+use crate::metrics::table::{Counter, Dropped, Flow, PendingPlace};
 use crate::metrics::totals::Totals;
 use crate::random::SystemRandom;
+use crate::reason::Reason;
 use crate::shard::Shard;
-use crate::shared::{ListenerKind, Shared};
+use crate::shared::Shared;
+use crate::transport::ListenerKind;
 
 /// The address of the listener for TCP.
 pub const TCP: SocketAddr = address(4222);
@@ -27,9 +29,30 @@ pub const HTTP: SocketAddr = address(8080);
 /// The address of the monitor's listener.
 pub const MONITOR: SocketAddr = address(8222);
 
+/// Connections of a shard that have no place among the clients, beside a number of clients that is
+/// configured; few, so that they run out.
+const SPARE: usize = 12;
+
 const fn address(port: u16) -> SocketAddr {
     let ip = std::net::Ipv4Addr::new(127, 0, 0, 1);
     SocketAddr::V4(std::net::SocketAddrV4::new(ip, port))
+}
+
+/// The broker's counts of its clients, to be set beside their own counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// Connections opened so far.
+    pub opened: u64,
+    /// Connections that are open.
+    pub open: u64,
+    /// Connections that their clients have closed.
+    pub closed_by_clients: u64,
+    /// Connections that were closed after an answer over HTTP.
+    pub closed_after_an_answer: u64,
+    /// Messages published by clients, and the bytes of their headers and payloads.
+    pub taken_in: (u64, u64),
+    /// Messages sent to clients, and the bytes of their headers and payloads.
+    pub given_out: (u64, u64),
 }
 
 /// A simulated broker.
@@ -53,14 +76,14 @@ impl SimulatedBroker {
     ) -> Result<Self, StartError> {
         config.check().map_err(StartError::Config)?;
         let mut random = SystemRandom::seeded(seed);
-        let max_connections = match config.max_connections {
-            Auto::Auto => 1000,
-            Auto::Value(most) => most,
+        let (max_connections, spare) = match config.max_connections {
+            Auto::Auto => (1000, SPARE_CONNECTIONS),
+            Auto::Value(most) => (most, SPARE),
         };
         let size = Size {
             shards,
             max_connections,
-            connections_of_a_shard: max_connections,
+            room: Room::new(max_connections, spare, 1),
         };
         let all = [
             ("tcp", TCP, ListenerKind::Tcp),
@@ -90,7 +113,7 @@ impl SimulatedBroker {
                 {
                     let mut hosted = hosted.borrow_mut();
                     let (io, shard) = hosted.parts();
-                    shard.handle_sample_timer(io);
+                    shard.begin(io);
                 }
                 Ok(hosted)
             })
@@ -112,7 +135,7 @@ impl SimulatedBroker {
         self.post_all(|| Mail::Stop);
     }
 
-    /// Whether every shard has ended.
+    /// Return whether every shard has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.shards.iter().all(|shard| shard.borrow().has_ended())
@@ -122,7 +145,22 @@ impl SimulatedBroker {
         self.shared.totals()
     }
 
-    /// Messages that wait in outputs or on their way to the network, and messages that wait in mail, by
+    /// Return what was counted so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        let totals = self.totals();
+        Traffic {
+            opened: totals.opened(),
+            open: totals.connections(),
+            closed_by_clients: totals.closed(Reason::ClientClosed)
+                + totals.closed(Reason::ConnectionFailed),
+            closed_after_an_answer: totals.closed(Reason::HttpAnswered),
+            taken_in: (totals.all(Flow::InMsgs), totals.all(Flow::InBytes)),
+            given_out: (totals.all(Flow::OutMsgs), totals.all(Flow::OutBytes)),
+        }
+    }
+
+    /// Return the messages that wait in outputs or on their way to the network, and messages that wait in mail, by
     /// looking at them.
     fn pending(&self) -> (u64, u64) {
         let (mut output, mut mail) = (0, 0);
@@ -167,14 +205,21 @@ impl SimulatedBroker {
         for shard in &self.shards {
             let shard = shard.borrow();
             let io = shard.io();
-            let mut backlog = 0;
+            let (mut backlog, mut kept) = (0, shard.handler().sessions.jobs.bytes());
             for conn in io.connections.ids().filter_map(|id| io.conn(id)) {
-                placed += usize::from(conn.session.has_place);
-                open += usize::from(conn.session.is_client);
+                open += usize::from(conn.session.is_client());
                 if conn.is_blocked() {
                     backlog += conn.output.len();
                 }
+                kept += conn.session.kept_bytes();
             }
+            let counted = shard.handler().sessions.memory.kept();
+            if counted != kept {
+                return Err(format!("memory: {counted} bytes counted, {kept} kept"));
+            }
+            let stage = |id| Some((id, io.conn(id)?.session.stage));
+            let stages = io.connections.ids().filter_map(stage);
+            placed += shard.handler().sessions.admission.check(stages)?;
             if backlog != io.connections.backlog() {
                 return Err(format!(
                     "backlog: {} counted, {backlog} waiting",
@@ -182,8 +227,7 @@ impl SimulatedBroker {
                 ));
             }
         }
-        let places = self.shared.places.load(Ordering::Relaxed);
-        let most = self.shared.limits.max_connections;
+        let (places, most) = (self.shared.places.taken(), self.shared.places.most());
         if places != placed || places > most {
             return Err(format!(
                 "places: {places} counted, {placed} taken, {most} there are"
@@ -194,6 +238,12 @@ impl SimulatedBroker {
             return Err(format!("clients: {counted} counted, {open} open"));
         }
         Ok(())
+    }
+
+    /// Return the bytes that connections hold, as the account has them.
+    #[must_use]
+    pub fn held_memory(&self) -> usize {
+        self.shared.account.used()
     }
 
     /// Check that nothing is left after the last client has gone.
@@ -216,16 +266,24 @@ impl SimulatedBroker {
                     "left on shard {n}: {connections} connections, {rest} pieces of work"
                 ));
             }
-            let weight = self.shared.weights[n].value();
-            if weight > 0 {
-                return Err(format!("left on shard {n}: a mailbox weight of {weight}"));
+            let weight = &self.shared.queued[n];
+            let (output, memory) = (weight.output(), weight.memory());
+            if (output, memory) != (0, 0) {
+                return Err(format!(
+                    "left on shard {n}: a mailbox of {output} bytes of output, {memory} of memory"
+                ));
             }
+        }
+        let places = &self.shared.places;
+        let left = (places.taken(), places.addresses());
+        if left != (0, 0) {
+            return Err(format!("left: places, connections by address: {left:?}"));
         }
         self.shared.routing.check_invariants();
         Ok(())
     }
 
-    /// Describe each connection in a line, for whoever looks into a finding.
+    /// Describe each connection in a line, to look into a finding.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::new();
@@ -242,7 +300,7 @@ impl SimulatedBroker {
                 let line = format!(
                     "shard {n} connection {id:?} {}: {conn:?}, output {}, held {held}, stalled {}, \
                      deferred {}\n",
-                    session.peer,
+                    session.peer(),
                     conn.output.len(),
                     session.is_stalled,
                     session.deferred.is_some(),

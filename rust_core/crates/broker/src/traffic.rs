@@ -1,4 +1,4 @@
-//! The traffic of one connection. A file of its own, which log and sessions can both know.
+//! The traffic of one connection. A file of its own, because log and sessions know it.
 
 /// The messages that have passed over one connection, as the broker sees them.
 #[derive(Debug, Default, Clone, Copy)]

@@ -1,6 +1,14 @@
-//! The kinds of connections. A file of its own, which counters, log and sessions can all know.
+//! The kinds of connections. A file of its own, because counters, log and sessions know them.
 
 use telemetry::key::Key;
+
+/// The kinds of listeners, by the protocol of their connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListenerKind {
+    Tcp,
+    Http,
+    Monitor,
+}
 
 telemetry::keys! {
     /// The protocol of a connection, as counters and log name it.

@@ -6,7 +6,7 @@
 //!   "warmup_s": 1, "duration_s": 5}'
 //! ```
 //!
-//! The argument is a requestor's configuration; the providers get what they need of it.
+//! The argument is a requestor's configuration, from which the providers' is derived.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,42 +1,40 @@
-//! Churn: whose connection is closed and established again, and when. No I/O.
+//! Churn: the plan by which users' connections are closed and established again. No I/O.
 //!
-//! A user whose turn has come sends no more. Their connection is closed once none of their requests
-//! waits, and established again once it is gone. Turns follow the users' numbers, so that whoever has
-//! been connected longest is next.
+//! A chosen user sends no more requests. The connection is closed once none of its requests waits,
+//! and established again after that. Users are chosen in the order of their numbers, so that the
+//! user who has been connected longest is next.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
 use reactor::ConnId;
 
 use crate::config::{Arrivals, RequestorConfig};
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, nanoseconds};
 
-/// See the module. Times are nanoseconds since the start of the warm-up.
+/// Churn of one thread's users. Times are nanoseconds since the start of the warm-up.
 #[derive(Debug)]
 pub(crate) struct Churn {
-    /// When turns come; absent without churn.
+    /// Time when turns come; absent without churn.
     turns: Option<Schedule>,
-    /// Whose turn is next.
+    /// User who is chosen next.
     next: u32,
     users: u32,
-    /// Those who send no more, with their connections.
+    /// Users who send no more, with their connections.
     leaving: Vec<(u32, ConnId)>,
-    /// Those whose connections were closed and are not back.
+    /// Users whose connections were closed and are not yet established again.
     away: HashSet<u32>,
     timeout: u64,
     /// Connections closed.
     pub(crate) closed: u64,
-    /// Of these, established again.
+    /// Closed connections that were established again.
     pub(crate) restored: u64,
 }
 
 impl Churn {
-    /// The share of `users` of all users' churn, for thread `thread`.
+    /// Return the share of `users` of all users' churn, for thread `thread`.
     pub(crate) fn new(config: &RequestorConfig, thread: u32, users: u32) -> Self {
-        let nanoseconds = |s: f64| Duration::from_secs_f64(s).as_nanos() as u64;
         let rate = config.churn_rate * f64::from(users) / f64::from(config.users);
         let phase = f64::from(thread) / f64::from(config.threads);
         let end = nanoseconds(config.warmup_s + config.duration_s);
@@ -56,10 +54,10 @@ impl Churn {
         }
     }
 
-    /// Takes the connections of those whose turns have come at `now` out of `conns`. At most half of
-    /// the users are absent at once; turns wait until some are back.
+    /// Take the connections of the users who are due at `now` out of `conns`. At most half of the
+    /// users are absent at once; the others wait until some are back.
     #[inline]
-    pub(crate) fn poll_turns(&mut self, now: u64, conns: &mut [ConnId]) {
+    pub(crate) fn poll_due(&mut self, now: u64, conns: &mut [ConnId]) {
         while self.wakes_at(now).is_some_and(|due| due <= now)
             && let Some(turns) = &mut self.turns
             && let Some(user) = next_connected(conns, self.next)
@@ -71,9 +69,10 @@ impl Churn {
         }
     }
 
-    /// A connection to be closed now: `is_awaited` tells whether a user's request still waits.
+    /// Return a connection to close now. `is_awaited` returns whether a request of a user still
+    /// waits.
     #[inline]
-    pub(crate) fn poll_leaver(&mut self, is_awaited: impl Fn(u32) -> bool) -> Option<ConnId> {
+    pub(crate) fn poll_closable(&mut self, is_awaited: impl Fn(u32) -> bool) -> Option<ConnId> {
         let found = self
             .leaving
             .iter()
@@ -84,31 +83,31 @@ impl Churn {
         Some(conn)
     }
 
-    /// Whether a user's requests go to others for now.
+    /// Return whether a user's requests go to others for now.
     pub(crate) fn is_absent(&self, user: u32) -> bool {
         self.away.contains(&user) || self.leaving.iter().any(|(leaver, _)| *leaver == user)
     }
 
-    /// A user has a connection.
+    /// Note that a user has a connection.
     pub(crate) fn handle_ready(&mut self, user: u32) {
         self.restored += u64::from(self.away.remove(&user));
     }
 
-    /// A user's connection is gone. Whether it was closed here.
+    /// Return a user's connection is gone. Whether it was closed here.
     pub(crate) fn handle_lost(&mut self, user: u32) -> bool {
         self.leaving.retain(|(leaver, _)| *leaver != user);
         self.away.contains(&user)
     }
 
-    /// Closes no more connections but those of users who have stopped sending.
+    /// Choose no more users. Users who have stopped sending are still disconnected.
     pub(crate) fn stop(&mut self, now: u64) {
         if let Some(turns) = &mut self.turns {
             turns.stop(now);
         }
     }
 
-    /// Whether the run may end at `now`: everybody is back, or has had the time of a request's
-    /// timeout.
+    /// Return whether the run may end at `now`: all users are back, or a request's timeout has
+    /// passed.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.turns.as_ref().is_none_or(|turns| {
             let is_settled = self.leaving.is_empty() && self.away.is_empty();
@@ -116,7 +115,7 @@ impl Churn {
         })
     }
 
-    /// When the next turn comes, as seen at `now`, unless somebody has to come back before.
+    /// Return when the next user is due, as seen at `now`; `None` if a user has to come back first.
     #[inline]
     pub(crate) fn wakes_at(&self, now: u64) -> Option<u64> {
         let turns = self.turns.as_ref().filter(|_| self.may_leave());
@@ -128,7 +127,7 @@ impl Churn {
     }
 }
 
-/// The first user from `user` on, in order and around, who has a connection.
+/// Return the first user from `user` on, in order and around, who has a connection.
 pub(crate) fn next_connected(conns: &[ConnId], user: u32) -> Option<u32> {
     let (before, after) = conns.split_at(user as usize);
     let found = after
@@ -145,7 +144,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// 100 turns a second for a second, after which a timeout of a second begins.
+    /// Make a churn of 100 users a second for a second, with a timeout of a second.
     fn churn(users: u32, more: &str) -> (Churn, Vec<ConnId>) {
         let json = format!(
             r#"{{"transport":"tcp","address":"127.0.0.1:1","users":{users},"rate":1,"duration_s":1,
@@ -156,9 +155,9 @@ mod tests {
         (Churn::new(&config, 0, users), conns)
     }
 
-    /// The slots of the connections that are closed when nobody's request waits.
+    /// Return the slots of the connections that are closed when no request waits.
     fn close_all(churn: &mut Churn) -> Vec<u32> {
-        std::iter::from_fn(|| churn.poll_leaver(|_| false))
+        std::iter::from_fn(|| churn.poll_closable(|_| false))
             .map(ConnId::slot)
             .collect()
     }
@@ -168,7 +167,7 @@ mod tests {
         let (mut churn, mut conns) = churn(50, "");
         let mut closed = Vec::new();
         for now in (0..2_000).map(|ms| ms * MS) {
-            churn.poll_turns(now, &mut conns);
+            churn.poll_due(now, &mut conns);
             for user in close_all(&mut churn) {
                 closed.push(user);
                 assert!(churn.is_absent(user) && churn.handle_lost(user));
@@ -188,11 +187,11 @@ mod tests {
     #[test]
     fn nobody_leaves_with_a_request_that_waits() {
         let (mut churn, mut conns) = churn(50, "");
-        churn.poll_turns(25 * MS, &mut conns);
+        churn.poll_due(25 * MS, &mut conns);
         assert_eq!(churn.leaving.len(), 3);
-        let conn = churn.poll_leaver(|user| user != 1).unwrap();
+        let conn = churn.poll_closable(|user| user != 1).unwrap();
         assert_eq!(
-            (conn.slot(), churn.poll_leaver(|user| user != 1)),
+            (conn.slot(), churn.poll_closable(|user| user != 1)),
             (1, None)
         );
         assert!(churn.is_absent(0) && churn.is_absent(1) && churn.is_absent(2));
@@ -205,13 +204,13 @@ mod tests {
     fn half_of_the_users_stay_and_lost_ones_have_no_turn() {
         let (mut churn, mut conns) = churn(10, "");
         conns[1] = ConnId::NONE;
-        churn.poll_turns(990 * MS, &mut conns);
+        churn.poll_due(990 * MS, &mut conns);
         assert_eq!(close_all(&mut churn), [0, 5, 4, 3, 2]);
         assert_eq!(churn.wakes_at(990 * MS), None);
-        churn.poll_turns(990 * MS, &mut conns);
-        assert_eq!(churn.poll_leaver(|_| false), None);
+        churn.poll_due(990 * MS, &mut conns);
+        assert_eq!(churn.poll_closable(|_| false), None);
         churn.handle_ready(3);
-        churn.poll_turns(990 * MS, &mut conns);
+        churn.poll_due(990 * MS, &mut conns);
         assert_eq!(close_all(&mut churn), [6]);
         assert_eq!((churn.closed, churn.restored), (6, 1));
     }
@@ -219,7 +218,7 @@ mod tests {
     #[test]
     fn the_end_waits_for_those_away_but_not_for_ever() {
         let (mut churn, mut conns) = churn(4, "");
-        churn.poll_turns(0, &mut conns);
+        churn.poll_due(0, &mut conns);
         churn.stop(0);
         assert!(!churn.is_over(0));
         assert_eq!(close_all(&mut churn), [0]);
@@ -232,8 +231,8 @@ mod tests {
     #[test]
     fn without_a_rate_nothing_happens() {
         let (mut churn, mut conns) = churn(4, r#","churn_rate":0"#);
-        churn.poll_turns(u64::MAX, &mut conns);
-        assert_eq!(churn.poll_leaver(|_| false), None);
+        churn.poll_due(u64::MAX, &mut conns);
+        assert_eq!(churn.poll_closable(|_| false), None);
         assert!(churn.is_over(0) && churn.wakes_at(0).is_none());
     }
 

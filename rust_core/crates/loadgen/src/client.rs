@@ -1,47 +1,24 @@
-//! The reactor's handler of both engines: establishes and keeps connections, and hands what they
-//! receive to a [`Workload`].
+//! The reactor's handler of all engines. It establishes connections and hands received bytes to a
+//! [`Workload`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use protocol::ws::close;
 use reactor::{Closed, Conn, ConnId, Handler, Io, Origin};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Endpoint, Event, LinkError};
 use crate::dialer::{Attempt, Dialer, MAX_ATTEMPTS};
-use crate::link::{Endpoint, Event, LinkError};
 use crate::rng::Rng;
-use crate::shared::{Shared, Tally, publish};
+use crate::session::{Mail, Session};
+use crate::shared::{MessageCount, Shared, set};
 use crate::sources::Sources;
-use crate::workload::{Loss, Workload, Writer};
+use crate::workload::{Reconnect, Workload, Writer};
 
 /// Time from the start of a connection to its confirmed subscription.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HANDSHAKE_TIMER: u8 = 1;
-
-/// One connection. A process has a million of them.
-pub(crate) struct Session<L> {
-    pub(crate) link: L,
-    attempt: Attempt,
-    /// Why the connection is being closed by this side.
-    failure: Option<Box<LinkError>>,
-}
-
-/// What the owner tells a thread.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Mail {
-    /// Begin to send at this time.
-    Start(Instant),
-    /// Send no more.
-    Stop,
-    /// The connect phase has failed elsewhere: begin no more connections.
-    Halt,
-    /// Close every connection and end.
-    Close,
-    /// Something has changed that the thread looks at in each turn.
-    Wake,
-}
 
 /// One thread of an engine.
 pub(crate) struct Client<W> {
@@ -51,20 +28,20 @@ pub(crate) struct Client<W> {
     thread: usize,
     workload: W,
     dialer: Dialer,
-    /// For masking keys, handshake keys and pauses.
+    /// Random numbers for masking keys, handshake keys and pauses.
     keys: Rng,
     connect_failures: u64,
     reconnect_failures: u64,
     disconnected: u64,
     server_errors: u64,
-    /// Connections established, and of these ended with an answer that was their last.
+    /// Connections established, and how many of them ended with an HTTP response that announced it.
     opened: u64,
     answered: u64,
     /// Bytes received.
     received: u64,
-    /// Messages received; a server's own status is none.
-    delivered: Tally,
-    /// What had been received and sent when the run began.
+    /// Messages received, without the server's own status messages.
+    delivered: MessageCount,
+    /// Bytes that had been received and sent when the run began.
     before: Option<(u64, u64)>,
     is_closing: bool,
 }
@@ -77,6 +54,7 @@ impl<W: Workload> Client<W> {
         thread: usize,
         workload: W,
         dialer: Dialer,
+        keys: Rng,
     ) -> Self {
         Self {
             endpoint,
@@ -85,7 +63,7 @@ impl<W: Workload> Client<W> {
             thread,
             workload,
             dialer,
-            keys: Rng::from_entropy(),
+            keys,
             connect_failures: 0,
             reconnect_failures: 0,
             disconnected: 0,
@@ -93,14 +71,14 @@ impl<W: Workload> Client<W> {
             opened: 0,
             answered: 0,
             received: 0,
-            delivered: Tally::default(),
+            delivered: MessageCount::default(),
             before: None,
             is_closing: false,
         }
     }
 
     fn dial(&mut self, io: &mut Io<Self>) {
-        let now = Instant::now();
+        let now = io.clock().now();
         while let Some(attempt) = self.dialer.poll(now) {
             let target = &self.endpoint.target;
             let link = Connection::new(&self.endpoint, &mut self.keys);
@@ -121,25 +99,25 @@ impl<W: Workload> Client<W> {
         }
     }
 
-    /// Appends what a connection owes.
-    fn answer(&mut self, io: &mut Io<Self>, id: ConnId) {
+    /// Append the pending sends of a connection.
+    fn append_pending(&mut self, io: &mut Io<Self>, id: ConnId) {
         let Some(conn) = io.writer(id) else { return };
         let subject = self.workload.subject(conn.session.attempt.member);
         let (link, output) = (&mut conn.session.link, &mut conn.output);
-        if let Err(error) = link.answer(&self.endpoint, &subject, output, &mut self.keys) {
-            self.give_up(io, id, error);
+        if let Err(error) = link.append_pending(&self.endpoint, &subject, output, &mut self.keys) {
+            self.fail_connection(io, id, error);
         }
     }
 
-    /// A connection may be used.
+    /// Account for a connection that may be used from now on.
     fn handle_ready(&mut self, member: u32, id: ConnId) {
-        self.dialer.settle();
+        self.dialer.end_attempt();
         self.shared.add_ready();
         self.workload.handle_ready(member, id);
     }
 
-    /// Closes a connection that is of no use any more.
-    fn give_up(&mut self, io: &mut Io<Self>, id: ConnId, error: LinkError) {
+    /// Close a connection that has failed.
+    fn fail_connection(&mut self, io: &mut Io<Self>, id: ConnId, error: LinkError) {
         let Some(conn) = io.conn_mut(id) else { return };
         let (code, is_ready) = (error.close_code(), conn.session.link.is_ready());
         if let LinkError::Http(_) = error {
@@ -163,14 +141,14 @@ impl<W: Workload> Client<W> {
         }
     }
 
-    /// Plans the next attempt, or fails the connect phase.
+    /// Plan the next attempt, or fail the connect phase.
     fn handle_failed_attempt(&mut self, io: &mut Io<Self>, attempt: Attempt, error: &LinkError) {
         self.connect_failures += 1;
-        let gauges = &self.shared.gauges[self.thread];
-        publish(&gauges.connect_failures, self.connect_failures);
+        let counters = &self.shared.counters[self.thread];
+        set(&counters.connect_failures, self.connect_failures);
         if self.shared.connected().is_some() {
             self.reconnect_failures += 1;
-            publish(&gauges.reconnect_failures, self.reconnect_failures);
+            set(&counters.reconnect_failures, self.reconnect_failures);
         }
         let is_last = attempt.failed + 1 >= MAX_ATTEMPTS || error.is_permanent();
         if self.shared.connected().is_none() && is_last {
@@ -194,7 +172,7 @@ impl<W: Workload> Client<W> {
         }
     }
 
-    /// Says farewell on every connection and ends.
+    /// Close every connection in order, and end.
     fn end(&mut self, io: &mut Io<Self>) {
         self.is_closing = true;
         self.dialer.halt();
@@ -216,27 +194,27 @@ impl<W: Workload> Handler for Client<W> {
 
     fn on_open(&mut self, io: &mut Io<Self>, id: ConnId, _: Origin) {
         self.opened += 1;
-        publish(
-            &self.shared.gauges[self.thread].connections_opened,
+        set(
+            &self.shared.counters[self.thread].connections_opened,
             self.opened,
         );
         let Some(conn) = io.conn_mut(id) else { return };
         let link = &mut conn.session.link;
         link.handle_open();
-        let (owes, is_ready) = (link.owes(), link.is_ready());
+        let (has_pending, is_ready) = (link.has_pending_sends(), link.is_ready());
         if is_ready {
             let member = conn.session.attempt.member;
             self.handle_ready(member, id);
         }
-        if owes {
-            self.answer(io, id);
+        if has_pending {
+            self.append_pending(io, id);
         }
     }
 
     fn on_received(&mut self, io: &mut Io<Self>, id: ConnId, bytes: &mut [u8]) {
         self.received += bytes.len() as u64;
-        self.workload.handle_slice();
-        let conn = if W::ANSWERS {
+        self.workload.handle_slice(io.clock());
+        let conn = if W::REPLIES {
             io.writer(id)
         } else {
             io.conn_mut(id)
@@ -260,25 +238,26 @@ impl<W: Workload> Handler for Client<W> {
                         output: &mut *output,
                         keys: &mut *keys,
                     };
-                    workload.handle_message(member, &message, W::ANSWERS.then_some(writer));
+                    workload.handle_message(member, &message, W::REPLIES.then_some(writer));
                 }
                 Event::Error(text) => {
                     *errors += 1;
                     shared.note_server_error(|| String::from_utf8_lossy(text).into_owned());
                 }
-                Event::Answer(answer) => {
-                    if !answer.is_success() {
+                Event::Response(response) => {
+                    if !response.is_success() {
                         *errors += 1;
-                        shared.note_server_error(|| answer.to_string());
+                        shared.note_server_error(|| response.to_string());
                     }
-                    if workload.handle_answer(member, &answer) {
-                        delivered.add(answer.body.len());
+                    if workload.handle_response(member, &response) {
+                        delivered.add(response.body.len());
                     }
                 }
             });
         let appended = output.len().saturating_sub(pending);
         let link = &session.link;
-        let (owes, is_ready, is_over) = (link.owes(), link.is_ready(), link.is_over());
+        let (has_pending, is_ready, is_over) =
+            (link.has_pending_sends(), link.is_ready(), link.is_over());
         io.spend(appended);
         if is_ready && !was_ready {
             self.handle_ready(member, id);
@@ -286,14 +265,14 @@ impl<W: Workload> Handler for Client<W> {
         if is_over && was_ready {
             self.shared.remove_ready();
             self.answered += 1;
-            // The peer closes it; one that does not is not waited for for ever.
+            // The peer closes the connection. A timer ends the wait for a peer that does not.
             io.set_timer(id, HANDSHAKE_TIMER, HANDSHAKE_TIMEOUT);
         }
-        if owes {
-            self.answer(io, id);
+        if has_pending {
+            self.append_pending(io, id);
         }
         if let Err(error) = outcome {
-            self.give_up(io, id, error);
+            self.fail_connection(io, id, error);
         }
     }
 
@@ -310,8 +289,9 @@ impl<W: Workload> Handler for Client<W> {
         id: ConnId,
         session: Session<W::Link>,
         why: Closed,
-        _unsent: u64,
+        unsent: u64,
     ) {
+        self.workload.handle_unsent(unsent);
         if session.link.is_over() {
             return;
         }
@@ -320,33 +300,33 @@ impl<W: Workload> Handler for Client<W> {
             .failure
             .map_or(LinkError::Closed(why), |failure| *failure);
         let was_ready = session.link.is_ready();
-        let loss = if was_ready {
+        let reconnect = if was_ready {
             self.shared.remove_ready();
             self.workload.handle_lost(attempt.member, id)
         } else {
-            self.dialer.settle();
-            Loss::Repair
+            self.dialer.end_attempt();
+            Reconnect::Retry
         };
         if self.is_closing || why == Closed::Shutdown {
             return;
         }
-        if loss == Loss::Churn {
+        if reconnect == Reconnect::AtOnce {
             self.dialer.redial(attempt.member, io.now());
             // This turn's connections may have been begun already.
             io.wake_at(io.now());
             return;
         }
         let are_connected = self.shared.connected().is_some();
-        if loss == Loss::Idle && are_connected {
+        if reconnect == Reconnect::OnDemand && are_connected {
             return;
         }
-        let is_wanted = loss != Loss::Accept;
-        // Before all are connected a loss counts as a failed attempt: a server that accepts and drops
-        // must not keep the connect phase going for ever.
+        let is_wanted = reconnect != Reconnect::Never;
+        // Before all are connected a lost connection counts as a failed attempt: otherwise a server
+        // that accepts and drops would keep the connect phase going without end.
         if was_ready && are_connected {
             self.disconnected += 1;
-            publish(
-                &self.shared.gauges[self.thread].disconnected,
+            set(
+                &self.shared.counters[self.thread].disconnected,
                 self.disconnected,
             );
             attempt.failed = 0;
@@ -363,7 +343,7 @@ impl<W: Workload> Handler for Client<W> {
             .conn(id)
             .is_some_and(|conn| !conn.session.link.is_ready())
         {
-            self.give_up(io, id, LinkError::TimedOut);
+            self.fail_connection(io, id, LinkError::TimedOut);
         }
     }
 
@@ -373,7 +353,7 @@ impl<W: Workload> Handler for Client<W> {
                 self.before.get_or_insert((self.received, io.sent.bytes));
                 self.workload.handle_start(at);
             }
-            Mail::Stop => self.workload.handle_stop(),
+            Mail::Stop => self.workload.handle_stop(io.clock().now()),
             Mail::Halt => self.dialer.halt(),
             Mail::Close => self.end(io),
             Mail::Wake => {}
@@ -384,30 +364,30 @@ impl<W: Workload> Handler for Client<W> {
 
     fn on_turn_end(&mut self, io: &mut Io<Self>) {
         if !self.is_closing {
-            let gauges = &self.shared.gauges[self.thread];
+            let counters = &self.shared.counters[self.thread];
             if let Some((received, sent)) = self.before {
-                publish(&gauges.wire_bytes_in, self.received - received);
-                publish(&gauges.wire_bytes_out, io.sent.bytes - sent);
+                set(&counters.wire_bytes_in, self.received - received);
+                set(&counters.wire_bytes_out, io.sent.bytes - sent);
             }
             // Before the workload, which may end with this turn.
-            publish(&gauges.server_errors, self.server_errors);
-            publish(&gauges.answered, self.answered);
-            publish(&gauges.delivered, self.delivered.messages);
-            publish(&gauges.delivered_bytes, self.delivered.bytes);
-            self.workload.poll_turn(io, &mut self.keys, gauges);
+            set(&counters.server_errors, self.server_errors);
+            set(&counters.answered, self.answered);
+            set(&counters.delivered, self.delivered.messages);
+            set(&counters.delivered_bytes, self.delivered.bytes);
+            self.workload.poll_turn(io, &mut self.keys, counters);
             while let Some(member) = self.workload.poll_wanted() {
                 self.dialer.redial(member, io.now());
             }
             self.dial(io);
-            if self.workload.is_over() {
+            if self.workload.is_over(io.now()) {
                 self.end(io);
             }
         }
     }
 
     fn on_written(&mut self, io: &mut Io<Self>) {
-        let gauges = &self.shared.gauges[self.thread];
-        self.workload.handle_written(io.sent.items, gauges);
+        let counters = &self.shared.counters[self.thread];
+        self.workload.handle_written(io.sent.items, counters);
     }
 }
 

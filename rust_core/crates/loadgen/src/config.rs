@@ -1,121 +1,24 @@
-//! What the engines are asked to do: JSON objects with one level of keys.
-
-use std::borrow::Cow;
-use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+//! Configurations of the engines: JSON objects with one level of keys.
 
 use reactor::DriverChoice;
 use serde::Deserialize;
 
+use crate::error::ConfigError;
+use crate::fields::{Fields, in_range};
 use crate::profile::{self, Segment};
+use crate::target::Target;
 
-mod fields;
-
-pub(crate) use fields::{Fields, in_range};
-
-/// A configuration that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigError {
-    /// The key at fault; empty when there is no single one.
-    pub key: Cow<'static, str>,
-    /// What is wrong with it.
-    pub what: String,
-}
-
-impl ConfigError {
-    pub(crate) fn new(key: impl Into<Cow<'static, str>>, what: impl Into<String>) -> Self {
-        Self {
-            key: key.into(),
-            what: what.into(),
-        }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.key.is_empty() {
-            f.write_str(&self.what)
-        } else {
-            write!(f, "{}: {}", self.key, self.what)
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-/// What carries the requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// The NATS protocol over WebSocket.
-    Ws,
-    /// The NATS protocol over TCP.
-    Tcp,
-    /// HTTP on connections that are kept.
-    Rest,
-    /// HTTP on a new connection for each request.
-    RestNew,
-}
-
-impl Transport {
-    /// Whether it is HTTP.
-    #[must_use]
-    pub const fn is_http(self) -> bool {
-        matches!(self, Self::Rest | Self::RestNew)
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ws => "ws",
-            Self::Tcp => "tcp",
-            Self::Rest => "rest",
-            Self::RestNew => "rest-new",
-        })
-    }
-}
-
-/// How requests are spread over time.
+/// Distribution of requests over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arrivals {
-    /// At equal distances.
+    /// Equal distances.
     Uniform,
-    /// With exponentially distributed gaps, as independent users send.
+    /// Exponentially distributed gaps, as independent users send.
     Poisson,
 }
 
-/// Where to connect to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// What carries the requests.
-    pub transport: Transport,
-    /// The server's resolved address.
-    pub address: SocketAddr,
-    /// `Host` of HTTP and of the WebSocket handshake: `name` or `name:port`.
-    pub host: String,
-    /// Path of the WebSocket handshake; of HTTP the one that the gateway's begin with, or that is
-    /// fetched.
-    pub path: String,
-    /// Local addresses to connect from, in turn; where empty, as many of 127.0.0.0/8 as are needed
-    /// towards loopback, else the kernel's choice.
-    pub sources: Vec<IpAddr>,
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.transport {
-            Transport::Tcp => write!(f, "tcp://{}", self.address),
-            Transport::Ws => write!(f, "ws://{}{}", self.address, self.path),
-            Transport::Rest | Transport::RestNew => {
-                write!(f, "http://{}{}", self.address, self.path)
-            }
-        }
-    }
-}
-
-/// What a [`Requestor`](crate::Requestor) does. Sizes are in bytes, times in seconds.
+/// Configuration of a [`Requestor`](crate::Requestor). Sizes are in bytes, times in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestorConfig {
     /// `transport`, `address`, `host`, `path`: the server.
@@ -130,7 +33,7 @@ pub struct RequestorConfig {
     pub rate: f64,
     /// Requests that are always outstanding, all users together (a closed loop); 0 with `rate`.
     pub outstanding: u32,
-    /// Measured requests, all users together, after which a closed loop ends; 0 for none, and then
+    /// Number of measured requests, all users together, after which a closed loop ends. If 0,
     /// `duration_s` alone ends it.
     pub calls: u32,
     /// Whether users fetch `path` by GET, which any HTTP server has, rather than ask providers.
@@ -149,9 +52,9 @@ pub struct RequestorConfig {
     pub timeout_s: f64,
     /// Threads that the users are divided among.
     pub threads: u32,
-    /// How the kernel is asked.
+    /// Driver of the threads: epoll, io_uring, or the better one.
     pub driver: DriverChoice,
-    /// Determines who sends to whom, and the gaps of Poisson arrivals.
+    /// Seed of the choice of users and providers, and of the gaps of Poisson arrivals.
     pub seed: u64,
     /// Connections begun a second; 0 for as many as `connect_in_flight` allows.
     pub connect_rate: f64,
@@ -159,19 +62,19 @@ pub struct RequestorConfig {
     pub connect_in_flight: u32,
     /// Connections that are closed and established again a second, all users together.
     pub churn_rate: f64,
-    /// How the requests of an open loop are spread over time.
+    /// Distribution of the requests of an open loop over time.
     pub arrivals: Arrivals,
-    /// How the rate changes in the measured phase, in multiples of `rate`; empty where it does not. The
-    /// warm-up has the first of them.
+    /// Changes of the rate in the measured phase, in multiples of `rate`; empty for a constant
+    /// rate. The warm-up has the first factor.
     pub profile: Vec<Segment>,
-    /// By how much the plan is shifted, in mean distances between two requests: so processes that
-    /// begin together take turns.
+    /// Shift of the planned times, in mean distances between two requests, so that the requests of
+    /// several processes alternate.
     pub phase: f64,
     /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
     pub clock_offset_ns: i64,
 }
 
-/// What a [`Provider`](crate::Provider) does. Sizes are in bytes, times in seconds.
+/// Configuration of a [`Provider`](crate::Provider). Sizes are in bytes, times in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProviderConfig {
     /// `transport`, `address`, `host`, `path`: the server.
@@ -182,26 +85,27 @@ pub struct ProviderConfig {
     pub first_provider: u32,
     /// Size of a reply's payload.
     pub reply_bytes: usize,
-    /// Requests a second that all of them together answer at most, one after the other; 0 for no limit.
+    /// Requests a second that all providers together answer at most, one after the other; 0 for no
+    /// limit.
     pub rate: f64,
-    /// How much later than at once a reply leaves whose request arrives in the first `delay_for_s` of
-    /// every `delay_every_s`, counted from the start; 0 for no such delay.
+    /// Delay of the replies to requests that arrive in a stall: the first `delay_for_s` of every
+    /// `delay_every_s` since the start. 0 for no stalls.
     pub delay_s: f64,
-    /// See `delay_s`.
+    /// Length of each stall.
     pub delay_for_s: f64,
-    /// See `delay_s`.
+    /// Time from the start of one stall to the start of the next.
     pub delay_every_s: f64,
     /// Threads that the providers are divided among.
     pub threads: u32,
-    /// How the kernel is asked.
+    /// Driver of the threads: epoll, io_uring, or the better one.
     pub driver: DriverChoice,
     /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
     pub clock_offset_ns: i64,
 }
 
-/// Users of one process at most.
+/// Most users of one process.
 pub(crate) const MAX_USERS: u32 = 16_000_000;
-/// Providers at most; a request keeps the number of its own in 16 bits.
+/// Most providers; a request keeps its provider's number in 16 bits.
 pub(crate) const MAX_PROVIDERS: u32 = 65_536;
 pub(crate) const MAX_THREADS: u32 = 1024;
 /// An id and at least one word that follows from it.
@@ -212,11 +116,12 @@ const MAX_OUTSTANDING: u32 = 1 << 22;
 pub(crate) const MAX_TIME_S: f64 = 30.0 * 86_400.0;
 
 impl RequestorConfig {
-    /// Reads a JSON object. Without a default are `transport`, `address`, `users`, `duration_s` and
-    /// one of `rate` and `outstanding`.
+    /// Read a JSON object. `transport`, `address`, `users`, `duration_s` and one of `rate` and
+    /// `outstanding` have no default.
     ///
     /// # Errors
-    /// Not such an object, an unknown or missing key, a value of the wrong type or out of range.
+    /// The text is not a JSON object, or a key is unknown, missing, of the wrong type or out of
+    /// range.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         let mut fields = Fields::parse(json)?;
         let config = Self {
@@ -277,7 +182,7 @@ impl RequestorConfig {
         in_range("phase", self.phase, 0.0, 1.0)?;
         if self.churn_rate > 0.0 && self.users / self.threads < 2 {
             let what = format!(
-                "{} users on {} threads: one has to stand in for another, so each thread needs two",
+                "{} users on {} threads: churn needs at least two users per thread",
                 self.users, self.threads
             );
             return Err(ConfigError::new("churn_rate", what));
@@ -286,11 +191,11 @@ impl RequestorConfig {
         self.check_http()
     }
 
-    /// What the transport makes possible.
+    /// Check the keys that depend on the transport.
     fn check_http(&self) -> Result<(), ConfigError> {
         let transport = self.target.transport;
         if !transport.is_http() {
-            let what = format!("{transport} fetches nothing: use rest or rest-new");
+            let what = format!("{transport} cannot fetch a page: use rest or rest-new");
             return if self.fetch {
                 Err(ConfigError::new("fetch", what))
             } else {
@@ -298,12 +203,12 @@ impl RequestorConfig {
             };
         }
         if self.churn_rate > 0.0 {
-            let what = "connections of HTTP come and go by themselves";
+            let what = "churn is not possible over HTTP: use ws or tcp";
             return Err(ConfigError::new("churn_rate", what));
         }
         if self.outstanding > self.users {
             let what = format!(
-                "{} with {} users: over HTTP each has one request under way",
+                "{} with {} users: over HTTP each has at most one request in flight",
                 self.outstanding, self.users
             );
             return Err(ConfigError::new("outstanding", what));
@@ -311,12 +216,13 @@ impl RequestorConfig {
         Ok(())
     }
 
-    /// The highest rate of all, in requests a second.
+    /// Return the highest rate of all, in requests a second.
     pub(crate) fn peak_rate(&self) -> f64 {
         self.rate * profile::peak(&self.profile)
     }
 
-    /// One of `rate` and `outstanding`, and not more than a thread can keep in mind.
+    /// Check that one of `rate` and `outstanding` is given, and that a thread can remember the
+    /// requests.
     fn check_load(&self) -> Result<(), ConfigError> {
         profile::check(&self.profile, self.duration_s, self.outstanding > 0)?;
         if self.outstanding > 0 {
@@ -331,7 +237,7 @@ impl RequestorConfig {
             if self.calls > 0 {
                 in_range("calls", self.calls, self.threads, u32::MAX)?;
             }
-            // Each thread has its share of them.
+            // Each thread takes a share of the outstanding requests.
             return in_range(
                 "outstanding",
                 self.outstanding,
@@ -364,7 +270,7 @@ impl RequestorConfig {
 }
 
 impl ProviderConfig {
-    /// Reads a JSON object. Without a default are `transport` and `address`.
+    /// Read a JSON object. `transport` and `address` have no default.
     ///
     /// # Errors
     /// As for [`RequestorConfig::from_json`].

@@ -1,5 +1,5 @@
-//! Who is to be connected when: first attempts in order, failed ones again after a pause, and never
-//! more at once, or faster, than allowed.
+//! The order and pace in which connections are established. First attempts are made in order and
+//! failed attempts are repeated after a pause, within limits of number and rate.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,21 +13,21 @@ pub(crate) const MAX_ATTEMPTS: u8 = 10;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Connections in the making at once where nothing else is asked for.
+/// Connections in the making at once if the configuration has no limit.
 const IN_FLIGHT: u32 = 64;
-/// How much of a paced start may be caught up with at once after a delay.
+/// Longest part of a paced start that may be caught up with at once after a delay.
 const CATCH_UP: Duration = Duration::from_millis(20);
 
 /// A connection to be begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Attempt {
-    /// Whose connection, counted from 0 within the thread.
+    /// Member that gets the connection, counted from 0 within the thread.
     pub(crate) member: u32,
-    /// How many attempts have failed before.
+    /// Number of attempts that have failed before.
     pub(crate) failed: u8,
 }
 
-/// See the module.
+/// Connections of one thread that are still to be established.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     fresh: Range<u32>,
@@ -40,9 +40,9 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// For `members` connections, at most `max_in_flight` at once and `rate` a second; a rate of 0
-    /// is no limit.
-    pub(crate) fn new(members: u32, max_in_flight: u32, rate: f64) -> Self {
+    /// Make a dialer for `members` connections from `now` on, at most `max_in_flight` at once and
+    /// `rate` a second. A rate of 0 means no limit.
+    pub(crate) fn new(members: u32, max_in_flight: u32, rate: f64, now: Instant) -> Self {
         let gap = if rate > 0.0 {
             Duration::from_secs_f64(rate.recip())
         } else {
@@ -54,21 +54,21 @@ impl Dialer {
             in_flight: 0,
             max_in_flight,
             gap,
-            next: Instant::now(),
+            next: now,
         }
     }
 
-    /// For `members` connections, few enough to be begun as fast as they come.
-    pub(crate) fn unpaced(members: u32) -> Self {
-        Self::new(members, IN_FLIGHT, 0.0)
+    /// Make a dialer for `members` connections from `now` on, without a limit of the rate.
+    pub(crate) fn unpaced(members: u32, now: Instant) -> Self {
+        Self::new(members, IN_FLIGHT, 0.0, now)
     }
 
-    /// Connections that are to be begun for the first time.
+    /// Return the number of connections that are to be begun for the first time.
     pub(crate) fn members(&self) -> u32 {
         self.fresh.end - self.fresh.start
     }
 
-    /// A connection to be begun at `now`.
+    /// Return a connection to be begun at `now`.
     pub(crate) fn poll(&mut self, now: Instant) -> Option<Attempt> {
         if self.in_flight >= self.max_in_flight || self.next > now {
             return None;
@@ -92,7 +92,7 @@ impl Dialer {
         Some(attempt)
     }
 
-    /// When [`poll`](Self::poll) may next have something that no other event brings forward.
+    /// Return when [`poll`](Self::poll) may next have something that no other event brings forward.
     pub(crate) fn wakes_at(&self) -> Option<Instant> {
         if self.in_flight >= self.max_in_flight {
             return None;
@@ -103,13 +103,13 @@ impl Dialer {
         self.again.peek().map(|Reverse((at, _))| self.next.max(*at))
     }
 
-    /// An attempt has ended, one way or the other.
-    pub(crate) fn settle(&mut self) {
+    /// Note that an attempt has succeeded or failed.
+    pub(crate) fn end_attempt(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Plans the attempt after one that failed at `now`: the pauses double up to a limit, and differ,
-    /// so that connections refused together do not come back together.
+    /// Plan the attempt after one that failed at `now`. Pauses double up to a limit; a random part
+    /// keeps connections that were refused together from coming back together.
     pub(crate) fn retry(&mut self, attempt: Attempt, now: Instant, rng: &mut Rng) {
         let doubled = FIRST_PAUSE.saturating_mul(1 << attempt.failed.min(16));
         let pause = doubled
@@ -120,13 +120,13 @@ impl Dialer {
             .push(Reverse((now + pause, Attempt { failed, ..attempt })));
     }
 
-    /// Plans a connection for a member at once, whose last one was closed on purpose.
+    /// Plan a connection at once for a member whose last one was closed on purpose.
     pub(crate) fn redial(&mut self, member: u32, now: Instant) {
         let failed = 0;
         self.again.push(Reverse((now, Attempt { member, failed })));
     }
 
-    /// Begins nothing more.
+    /// Begin nothing more.
     pub(crate) fn halt(&mut self) {
         self.fresh = 0..0;
         self.again.clear();
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn no_more_at_once_than_allowed() {
-        let mut dialer = Dialer::new(5, 2, 0.0);
         let now = Instant::now();
+        let mut dialer = Dialer::new(5, 2, 0.0, now);
         assert_eq!(
             dialer.poll(now),
             Some(Attempt {
@@ -157,7 +157,7 @@ mod tests {
             })
         );
         assert_eq!((dialer.poll(now), dialer.wakes_at()), (None, None));
-        dialer.settle();
+        dialer.end_attempt();
         assert!(dialer.wakes_at().unwrap() <= now);
         assert_eq!(
             dialer.poll(now),
@@ -168,14 +168,14 @@ mod tests {
         );
         assert_eq!(dialer.poll(now), None);
         dialer.halt();
-        dialer.settle();
+        dialer.end_attempt();
         assert_eq!((dialer.poll(now), dialer.wakes_at()), (None, None));
     }
 
     #[test]
     fn no_faster_than_allowed() {
-        let mut dialer = Dialer::new(1000, 1000, 100.0);
-        let start = dialer.next;
+        let start = Instant::now();
+        let mut dialer = Dialer::new(1000, 1000, 100.0, start);
         let mut begun = 0;
         for ms in 0..1000 {
             while dialer.poll(start + Duration::from_millis(ms)).is_some() {
@@ -191,10 +191,10 @@ mod tests {
 
     #[test]
     fn a_connection_closed_on_purpose_comes_back_at_once() {
-        let mut dialer = Dialer::new(1, 1, 0.0);
         let now = Instant::now();
+        let mut dialer = Dialer::new(1, 1, 0.0, now);
         let first = dialer.poll(now).unwrap();
-        dialer.settle();
+        dialer.end_attempt();
         dialer.redial(first.member, now);
         assert_eq!(dialer.wakes_at(), Some(dialer.next.max(now)));
         assert_eq!(dialer.poll(now), Some(first));
@@ -202,11 +202,11 @@ mod tests {
 
     #[test]
     fn failed_attempts_come_again_after_growing_pauses() {
-        let (mut dialer, mut rng) = (Dialer::new(1, 1, 0.0), Rng::new(1));
         let mut now = Instant::now();
+        let (mut dialer, mut rng) = (Dialer::new(1, 1, 0.0, now), Rng::new(1));
         let mut attempt = dialer.poll(now).unwrap();
         for failed in 1..=12u8 {
-            dialer.settle();
+            dialer.end_attempt();
             dialer.retry(attempt, now, &mut rng);
             let longest = FIRST_PAUSE
                 .saturating_mul(1 << (failed - 1))

@@ -1,26 +1,33 @@
-//! Requestors and providers as their owner sees them: begin, watch, end. Every call returns at once
-//! but `close`, which joins the threads.
+//! The public interface of requestors and providers. Every call but `close`, which joins the
+//! threads, returns at once.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::backlog::Waits;
-use crate::client::Mail;
-use crate::clock::Clock;
+#[cfg(feature = "sim")]
+use reactor::sim::Simulation;
+
 use crate::config::{ProviderConfig, RequestorConfig};
-use crate::crew::{Crew, EngineError, share};
 use crate::dialer::Dialer;
-use crate::http::Callers;
-use crate::intervals::{self, Reporter};
-use crate::lifecycle::{LifeCycle, Measuring, Running, START_DELAY};
+use crate::error::{EngineError, Phase};
+use crate::http::HttpUsers;
+use crate::intervals::{IntervalRow, Reporter, Sum};
+use crate::lifecycle::{LifeCycle, Running, RunningMeasurement};
 use crate::provider::Providers;
+use crate::reply_queue::ReplyDelays;
 use crate::report::{
-    Phase, encode_provider_progress, encode_provider_result, encode_requestor_progress,
+    encode_provider_progress, encode_provider_result, encode_requestor_progress,
     encode_requestor_result,
 };
 use crate::requestor::Users;
 use crate::run::Totals;
-use crate::shared::Shared;
+use crate::runtime::Runtime;
+use crate::session::Mail;
+use crate::shards::Shards;
+use crate::shared::{Shared, share};
+#[cfg(feature = "sim")]
+use crate::sim::SimRuntime;
+use crate::threads::ThreadRuntime;
 use crate::workload::Workload;
 
 /// Users who send requests at planned times and measure the replies.
@@ -31,11 +38,11 @@ use crate::workload::Workload;
 /// may call.
 pub struct Requestor {
     config: RequestorConfig,
-    life: LifeCycle<Measuring>,
+    life: LifeCycle<RunningMeasurement>,
 }
 
 impl Requestor {
-    /// Opens nothing yet.
+    /// Make an engine without any connection.
     #[must_use]
     pub fn new(config: RequestorConfig) -> Self {
         Self {
@@ -44,42 +51,58 @@ impl Requestor {
         }
     }
 
-    /// Starts the threads and the connect phase.
+    /// Start the threads and the connect phase.
     ///
     /// # Errors
     /// [`EngineError::State`] when it was called before, [`EngineError::Descriptors`] or
     /// [`EngineError::System`].
     pub fn connect(&self) -> Result<(), EngineError> {
-        self.life.connect(|| self.spawn())
+        let runtime = || ThreadRuntime::new(self.config.driver);
+        self.life.connect(|| self.start_shards(&mut runtime()?))
     }
 
-    fn spawn(&self) -> Result<Measuring, EngineError> {
+    /// Connect on shards of `simulation`, as [`connect`](Self::connect) does on threads: all other calls
+    /// are the same, and work is done in the simulation's steps. Random choices follow from `seed`.
+    ///
+    /// # Errors
+    /// As for `connect`.
+    #[cfg(feature = "sim")]
+    pub fn simulate(&self, simulation: &mut Simulation, seed: u64) -> Result<(), EngineError> {
+        let mut runtime = SimRuntime::new(simulation, seed);
+        self.life.connect(|| self.start_shards(&mut runtime))
+    }
+
+    fn start_shards(&self, runtime: &mut impl Runtime) -> Result<RunningMeasurement, EngineError> {
         let config = &self.config;
-        let shared = Shared::new(config.target.to_string(), config.users, config.threads);
-        let shared = Arc::new(shared);
-        let (reporter, reports) = intervals::channel(config.threads);
-        let crew = if config.target.transport.is_http() {
-            self.spawn_crew(&shared, reporter, Callers::new)?
-        } else {
-            self.spawn_crew(&shared, reporter, Users::new)?
+        let shared = Arc::new(Shared::new(
+            config.target.to_string(),
+            config.users,
+            config.threads,
+            runtime.clock(),
+            runtime.run_clock(config.clock_offset_ns),
+        ));
+        let sum = RequestorSum {
+            totals: None,
+            shared: Arc::clone(&shared),
         };
-        Measuring::spawn(crew, (config.warmup_s, config.duration_s), move || {
-            let mut sum: Option<Box<Totals>> = None;
-            let intervals = reports.collect(|totals| match &mut sum {
-                None => sum = Some(totals),
-                Some(sum) => sum.add(&totals),
-            })?;
-            Some(encode_requestor_result(&*sum?, &intervals, &shared))
-        })
+        let (reporter, collector) = runtime.collect(config.threads, sum)?;
+        let shards = if config.target.transport.is_http() {
+            self.start_on_shards(runtime, shared, reporter, HttpUsers::new)?
+        } else {
+            self.start_on_shards(runtime, shared, reporter, Users::new)?
+        };
+        let times = (config.warmup_s, config.duration_s);
+        Ok(RunningMeasurement::new(shards, collector, times))
     }
 
-    /// Starts the threads, each with the workload that `new` makes of its share of the users.
-    fn spawn_crew<W: Workload>(
+    /// Start the shards, each with the workload that `new` makes of its share of the users.
+    fn start_on_shards<W: Workload>(
         &self,
-        shared: &Arc<Shared>,
+        runtime: &mut impl Runtime,
+        shared: Arc<Shared>,
         reporter: Reporter<Box<Totals>>,
         new: impl Fn(&RequestorConfig, u32, u32, u32, Reporter<Box<Totals>>) -> W,
-    ) -> Result<Crew, EngineError> {
+    ) -> Result<Shards, EngineError> {
         let config = &self.config;
         let workloads = (0..config.threads).map(|thread| {
             let (first, users) = share(config.users, config.threads, thread);
@@ -87,17 +110,16 @@ impl Requestor {
             let rate = config.connect_rate * f64::from(users) / f64::from(config.users);
             let first = config.first_user + first;
             let workload = new(config, thread, first, users, reporter.clone());
-            (workload, Dialer::new(users, in_flight, rate))
+            let dialer = Dialer::new(users, in_flight, rate, shared.began);
+            (workload, dialer)
         });
         let workloads = workloads.collect();
-        drop(reporter);
         let max_payload = config.request_bytes.max(config.reply_bytes);
-        let (shared, target) = (Arc::clone(shared), &config.target);
-        Crew::spawn(shared, target, max_payload, config.driver, workloads)
+        Shards::start(runtime, shared, &config.target, max_payload, workloads)
     }
 
-    /// Begins the warm-up; the measured phase and the drain follow by themselves. With a sweep begins
-    /// that first, and the warm-up when called again after it.
+    /// Begin the warm-up; the measured phase and the drain follow by themselves. With a sweep
+    /// begins that first, and the warm-up when called again after it.
     ///
     /// `at_ns` is when, in nanoseconds of the run's clock, for several processes to begin together;
     /// `None` is at once. What was due before it was heard of is sent late.
@@ -106,30 +128,33 @@ impl Requestor {
     /// [`EngineError::State`] unless all connections are ready and nothing was started, or the sweep
     /// is over.
     pub fn start(&self, at_ns: Option<u64>) -> Result<(), EngineError> {
-        let clock = Clock::new(self.config.clock_offset_ns);
-        let soon = || Instant::now() + START_DELAY;
-        let at = at_ns.map_or_else(soon, |at| clock.instant_of(at));
-        let has_sweep = self.config.sweep;
-        self.life
-            .call("start", |measuring| measuring.start(at, has_sweep))
+        self.life.call("start", |measuring| {
+            measuring.start(measuring.start_ns(at_ns), self.config.sweep)
+        })
     }
 
-    /// Ends early: sends no more, drains, and makes the result of what was measured. Told so again, it
-    /// drains no longer: what is outstanding has timed out.
+    /// End early: send no more, drain, and make the result of the measurements so far. A second
+    /// call ends the drain, too: outstanding requests count as timed out.
     ///
     /// # Errors
-    /// [`EngineError::State`] when nothing was started.
+    /// [`EngineError::State`] if nothing was started.
     pub fn stop(&self) -> Result<(), EngineError> {
-        self.life.call("stop", Measuring::stop)
+        self.life.call("stop", RunningMeasurement::stop)
     }
 
-    /// A snapshot as JSON: phase, error, time in this phase, counts.
+    /// Return the phase.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.life.phase()
+    }
+
+    /// Return a snapshot as JSON: phase, error, time in this phase, count.
     #[must_use]
     pub fn progress(&self) -> String {
         self.life.progress(encode_requestor_progress)
     }
 
-    /// Everything measured, as JSON.
+    /// Return everything measured, as JSON.
     ///
     /// # Errors
     /// [`EngineError::State`] before phase done.
@@ -137,31 +162,54 @@ impl Requestor {
         self.life.call("result", |measuring| measuring.result())
     }
 
-    /// Closes the connections and joins the threads. May be called at any time and more than once;
-    /// what was measured stays readable.
+    /// Close the connections and join the threads. May be called at any time and more than once;
+    /// the result stays readable.
     pub fn close(&self) {
         self.life.close();
     }
 }
 
-struct Providing {
-    crew: Crew,
-    /// Connections that were there when the end was asked for, and when that was.
+/// The totals of the threads that have ended.
+struct RequestorSum {
+    totals: Option<Box<Totals>>,
+    shared: Arc<Shared>,
+}
+
+impl Sum<Box<Totals>> for RequestorSum {
+    fn add(&mut self, totals: Box<Totals>) {
+        match &mut self.totals {
+            None => self.totals = Some(totals),
+            Some(sum) => sum.add(&totals),
+        }
+    }
+
+    fn encode(&self, intervals: &[IntervalRow]) -> String {
+        let totals = self
+            .totals
+            .as_deref()
+            .expect("every thread adds its totals");
+        encode_requestor_result(totals, intervals, &self.shared)
+    }
+}
+
+struct RunningProvider {
+    shards: Shards,
+    /// Number of connections at the call of `stop`, and the time of that call.
     stopped: Option<(u32, Instant)>,
 }
 
 /// Providers who answer the requests on their subjects as soon as they are connected.
 ///
-/// Calling order: [`connect`](Self::connect), wait for phase connected, [`start`](Self::start) where
+/// Calling order: [`connect`](Self::connect), wait for phase connected, [`start`](Self::start) if
 /// they stall, [`stop`](Self::stop), wait for phase done, [`result`](Self::result),
 /// [`close`](Self::close). Any thread may call.
 pub struct Provider {
     config: ProviderConfig,
-    life: LifeCycle<Providing>,
+    life: LifeCycle<RunningProvider>,
 }
 
 impl Provider {
-    /// Opens nothing yet.
+    /// Make an engine without any connection.
     #[must_use]
     pub fn new(config: ProviderConfig) -> Self {
         Self {
@@ -170,55 +218,70 @@ impl Provider {
         }
     }
 
-    /// Starts the threads and the connect phase.
+    /// Start the threads and the connect phase.
     ///
     /// # Errors
     /// As for [`Requestor::connect`].
     pub fn connect(&self) -> Result<(), EngineError> {
-        self.life.connect(|| self.spawn())
+        let runtime = || ThreadRuntime::new(self.config.driver);
+        self.life.connect(|| self.start_shards(&mut runtime()?))
     }
 
-    fn spawn(&self) -> Result<Providing, EngineError> {
+    /// Connect on shards of `simulation`; see [`Requestor::simulate`].
+    ///
+    /// # Errors
+    /// As for `connect`.
+    #[cfg(feature = "sim")]
+    pub fn simulate(&self, simulation: &mut Simulation, seed: u64) -> Result<(), EngineError> {
+        let mut runtime = SimRuntime::new(simulation, seed);
+        self.life.connect(|| self.start_shards(&mut runtime))
+    }
+
+    fn start_shards(&self, runtime: &mut impl Runtime) -> Result<RunningProvider, EngineError> {
         let config = &self.config;
         let shared = Arc::new(Shared::new(
             config.target.to_string(),
             config.providers,
             config.threads,
+            runtime.clock(),
+            runtime.run_clock(config.clock_offset_ns),
         ));
-        let (waits, epoch) = (Waits::of(config), Instant::now());
+        let (waits, epoch) = (ReplyDelays::of(config), shared.began);
         let workloads = (0..config.threads).map(|thread| {
             let (first, providers) = share(config.providers, config.threads, thread);
             let workload = Providers::new(config.first_provider + first, config.reply_bytes);
             let workload = match &waits {
-                Some(waits) => workload.with_waits(providers, waits.clone(), epoch),
+                Some(waits) => workload.with_delays(providers, waits.clone(), epoch),
                 None => workload,
             };
-            (workload, Dialer::unpaced(providers))
+            (workload, Dialer::unpaced(providers, epoch))
         });
         let workloads = workloads.collect();
-        let (target, driver) = (&config.target, config.driver);
-        Ok(Providing {
-            crew: Crew::spawn(shared, target, config.reply_bytes, driver, workloads)?,
+        let (target, reply_bytes) = (&config.target, config.reply_bytes);
+        Ok(RunningProvider {
+            shards: Shards::start(runtime, shared, target, reply_bytes, workloads)?,
             stopped: None,
         })
     }
 
-    /// Says when requests begin to be sent, from which on stalls are counted; `at_ns` as of
-    /// [`Requestor::start`]. May be called again, for what follows a sweep.
+    /// Set the time at which requests begin, from which stalls are counted. `at_ns` is that of
+    /// [`Requestor::start`]. May be called again for the phases after a sweep.
     ///
     /// # Errors
-    /// [`EngineError::State`] when nothing was connected, or after the end.
+    /// [`EngineError::State`] before `connect` and after the end.
     pub fn start(&self, at_ns: Option<u64>) -> Result<(), EngineError> {
-        let clock = Clock::new(self.config.clock_offset_ns);
-        let at = at_ns.map_or_else(Instant::now, |at| clock.instant_of(at));
         self.life.call("start", |providing| {
+            let Shared {
+                clock, run_clock, ..
+            } = providing.shared();
+            let at = at_ns.map_or_else(|| clock.now(), |ns| run_clock.instant(ns));
             let is_running = providing.stopped.is_none();
-            is_running.then(|| providing.crew.post(Mail::Start(at)))
+            is_running.then(|| providing.shards.post(Mail::Start(at)))
         })
     }
 
-    /// Ends answering, once the replies that wait have left, which is at once; the counts so far become
-    /// the result.
+    /// End answering, once the replies that wait have left, which is at once; the counts so far
+    /// become the result.
     ///
     /// # Errors
     /// [`EngineError::State`] when nothing was connected.
@@ -229,13 +292,19 @@ impl Provider {
         })
     }
 
-    /// A snapshot as JSON: phase, error, time in this phase, counts.
+    /// Return the phase.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.life.phase()
+    }
+
+    /// Return a snapshot as JSON: phase, error, time in this phase, count.
     #[must_use]
     pub fn progress(&self) -> String {
         self.life.progress(encode_provider_progress)
     }
 
-    /// The counts, as JSON.
+    /// Return the counts, as JSON.
     ///
     /// # Errors
     /// [`EngineError::State`] before phase done.
@@ -247,24 +316,25 @@ impl Provider {
         })
     }
 
-    /// Closes the connections and joins the threads. May be called at any time and more than once;
+    /// Close the connections and join the threads. May be called at any time and more than once;
     /// the counts stay readable.
     pub fn close(&self) {
         self.life.close();
     }
 }
 
-impl Providing {
+impl RunningProvider {
     fn stop(&mut self, mail: Mail) {
-        let ready = self.crew.shared.ready();
-        self.stopped.get_or_insert_with(|| (ready, Instant::now()));
-        self.crew.post(mail);
+        let shared = &self.shards.shared;
+        self.stopped
+            .get_or_insert_with(|| (shared.ready(), shared.clock.now()));
+        self.shards.post(mail);
     }
 }
 
-impl Running for Providing {
+impl Running for RunningProvider {
     fn shared(&self) -> &Shared {
-        &self.crew.shared
+        &self.shards.shared
     }
 
     fn phase(&self) -> (Phase, Option<Instant>) {
@@ -282,6 +352,6 @@ impl Running for Providing {
 
     fn close(&mut self) {
         self.stop(Mail::Close);
-        self.crew.join();
+        self.shards.close();
     }
 }

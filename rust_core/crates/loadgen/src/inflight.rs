@@ -1,19 +1,21 @@
-//! The requests of one thread that wait for their replies, and a memory of those that no longer do.
+//! Requests of one thread that wait for their replies, and a record of the latest ones that have
+//! ended.
 //!
-//! Requests are numbered in the order in which they are sent. A ring of slots, indexed by the low
-//! bits of that number, holds what is known of the latest ones; a slot is reused only after its
-//! request has ended. Timeouts are found in order of sending, so each request is looked at once.
+//! Requests are numbered in the order of sending. A ring of slots, indexed by the low bits of that
+//! number, holds the latest requests. A slot is reused only after its request has ended. Timeouts
+//! are found in order of sending, so that each request is checked once.
 //!
-//! In an open loop the ring has room for all requests of a timeout, and waits for the oldest. In a
-//! closed loop, whose rate nobody knows, it is a few times as large as the number outstanding, and
-//! numbers whose slots still wait are passed over: one lost reply holds nothing up.
+//! In an open loop the ring has room for all requests of a timeout. If it is full, sending waits
+//! for the oldest. In a closed loop the rate is unknown, and the ring is a few times as large as
+//! the number outstanding. Numbers whose slots still wait are skipped there: one lost reply does
+//! not block the others.
 
 use std::time::Duration;
 
-/// Requests that one thread can remember at most: 512 MiB of slots.
+/// Most requests that one thread can remember: 512 MiB of slots.
 pub(crate) const MAX_CAPACITY: usize = 1 << 24;
 
-/// Slots for each request that a closed loop has outstanding: so many that few are passed over.
+/// Slots for each outstanding request of a closed loop; with this many few numbers are skipped.
 const SLOTS_PER_OUTSTANDING: usize = 4;
 
 const MIN_CAPACITY: usize = 1024;
@@ -30,14 +32,14 @@ enum State {
 /// One request; 32 bytes, because there is a slot for every request of the last `timeout_s`.
 #[derive(Debug, Clone, Copy)]
 struct Slot {
-    /// When it was due, in nanoseconds since the start.
+    /// Time when it was due, in nanoseconds since the start.
     planned: u64,
-    /// When it was sent, in nanoseconds since the start.
+    /// Time when it was sent, in nanoseconds since the start.
     sent: u64,
     /// High bits of its number: how often the slot had been used before.
     generation: u32,
     user: u32,
-    /// How many numbers before it lies the same user's previous request; 0 when out of reach.
+    /// Distance to the number of the same user's previous request; 0 if out of range.
     previous: u32,
     provider: u16,
     state: State,
@@ -53,14 +55,14 @@ const FREE: Slot = Slot {
     state: State::Free,
 };
 
-/// What a reply turns out to be.
+/// Kind of a reply, as its request's slot shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The first reply to a waiting request, which has ended now.
+pub(crate) enum ReplyKind {
+    /// The first reply to a waiting request, which ends with it.
     Awaited {
-        /// When the request was due, in nanoseconds since the start.
+        /// Time when the request was due, in nanoseconds since the start.
         planned: u64,
-        /// When it was sent, in nanoseconds since the start.
+        /// Time when it was sent, in nanoseconds since the start.
         sent: u64,
     },
     /// The request has ended before.
@@ -71,16 +73,16 @@ pub(crate) enum Verdict {
     Unmatched,
 }
 
-/// Slots for `wanted` requests, within the limits.
+/// Return the number of slots for `wanted` requests, within the limits.
 fn capacity(wanted: usize) -> usize {
     wanted.clamp(MIN_CAPACITY, MAX_CAPACITY).next_power_of_two()
 }
 
-/// See the module.
+/// Requests in flight of one thread.
 #[derive(Debug)]
 pub(crate) struct Inflight {
     slots: Box<[Slot]>,
-    /// For each user the number after that of their latest request; 0 for none.
+    /// One more than the number of each user's latest request; 0 for a user without any.
     latest: Box<[u64]>,
     /// No request below this number waits.
     oldest: u64,
@@ -93,13 +95,13 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// For an open loop of `rate` requests a second of `users` users.
+    /// Make a ring for an open loop of `rate` requests a second of `users` users.
     pub(crate) fn open(rate: f64, timeout: Duration, users: u32) -> Self {
         let wanted = (rate * (timeout.as_secs_f64() + 1.0)).ceil() as usize;
         Self::with_capacity(capacity(wanted), timeout, users)
     }
 
-    /// For a closed loop of `outstanding` requests of `users` users.
+    /// Make a ring for a closed loop of `outstanding` requests of `users` users.
     pub(crate) fn closed(outstanding: u32, timeout: Duration, users: u32) -> Self {
         let wanted = (outstanding as usize).saturating_mul(SLOTS_PER_OUTSTANDING);
         Self {
@@ -120,24 +122,24 @@ impl Inflight {
         }
     }
 
-    /// No request is waited for any longer.
-    pub(crate) fn give_up(&mut self) {
+    /// Let all waiting requests time out.
+    pub(crate) fn expire_all(&mut self) {
         self.timeout = 0;
     }
 
-    /// Requests that wait.
+    /// Return the number of requests that wait.
     #[inline]
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    /// The number that the next request gets.
+    /// Return the number that the next request gets.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Whether there is no room for another request.
+    /// Return whether the ring has no room for another request.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         match self.window {
@@ -146,8 +148,8 @@ impl Inflight {
         }
     }
 
-    /// Notes a request that was due at `planned` and is sent at `sent`, and returns its number.
-    /// Must not be called while [full](Self::is_full).
+    /// Note a request that was due at `planned` and is sent at `sent`, and return its number. Must
+    /// not be called while [full](Self::is_full).
     #[inline]
     pub(crate) fn begin(&mut self, user: u32, provider: u16, planned: u64, sent: u64) -> u64 {
         debug_assert!(!self.is_full());
@@ -177,37 +179,38 @@ impl Inflight {
         seq
     }
 
-    /// What a reply to request `seq` that `user` received is; a waiting request has ended then.
+    /// Return the kind of a reply to request `seq` that `user` received. A waiting request ends
+    /// with it.
     #[inline]
-    pub(crate) fn end(&mut self, seq: u64, user: u32) -> Verdict {
+    pub(crate) fn end(&mut self, seq: u64, user: u32) -> ReplyKind {
         if seq >= self.next {
-            return Verdict::Unmatched;
+            return ReplyKind::Unmatched;
         }
         let (index, generation) = self.place(seq);
         let slot = &mut self.slots[index];
         if slot.generation != generation {
-            return Verdict::Late;
+            return ReplyKind::Late;
         }
         if slot.user != user {
-            return Verdict::Unmatched;
+            return ReplyKind::Unmatched;
         }
         match slot.state {
             State::Waiting => {
                 slot.state = State::Ended;
                 self.waiting -= 1;
-                Verdict::Awaited {
+                ReplyKind::Awaited {
                     planned: slot.planned,
                     sent: slot.sent,
                 }
             }
-            State::TimedOut => Verdict::Late,
-            State::Ended | State::Free => Verdict::Duplicate,
+            State::TimedOut => ReplyKind::Late,
+            State::Ended | State::Free => ReplyKind::Duplicate,
         }
     }
 
-    /// Ends the latest waiting request of `user`, to `provider` where that is known, and returns its
-    /// number. For answers that name no request; a server gives them at once, so it is the latest
-    /// that is meant.
+    /// End the latest waiting request of `user`, to `provider` if that is known, and return its
+    /// number. For status messages, which have no id: a server sends them at once, so the latest
+    /// request is meant.
     pub(crate) fn end_latest(&mut self, user: u32, provider: Option<u16>) -> Option<u64> {
         let mut seq = self.latest.get(user as usize)?.checked_sub(1)?;
         while seq >= self.oldest {
@@ -230,19 +233,19 @@ impl Inflight {
         None
     }
 
-    /// The number of `user`'s latest request.
+    /// Return the number of `user`'s latest request.
     #[inline]
     pub(crate) fn latest(&self, user: u32) -> Option<u64> {
         self.latest.get(user as usize)?.checked_sub(1)
     }
 
-    /// Whose request `seq` is, while that is remembered.
+    /// Return the user of request `seq`, which must still be in its slot.
     pub(crate) fn user(&self, seq: u64) -> u32 {
         self.slots[self.place(seq).0].user
     }
 
-    /// Whether a request of `user` waits. Also true where that is not known: when a slot since their
-    /// last request was reused although an older one of somebody still waits.
+    /// Return whether a request of `user` waits. Also true if unknown: a slot since the user's last
+    /// request was reused while an older request still waits.
     pub(crate) fn is_awaited(&self, user: u32) -> bool {
         let mut next = self.latest.get(user as usize).copied().unwrap_or(0);
         while next > self.oldest {
@@ -260,7 +263,7 @@ impl Inflight {
         false
     }
 
-    /// The next request that has waited for the timeout at `now`; it waits no longer.
+    /// Return the next request that has waited for the timeout at `now`; it waits no longer.
     #[inline]
     pub(crate) fn expire(&mut self, now: u64) -> Option<u64> {
         while self.oldest < self.next {
@@ -281,19 +284,20 @@ impl Inflight {
         None
     }
 
-    /// When [`expire`](Self::expire) may next find one, in nanoseconds since the start. To be called
-    /// after it: what has ended since makes the time earlier, never later.
+    /// Return the earliest time at which [`expire`](Self::expire) may find a request, in
+    /// nanoseconds since the start. Call it after `expire`: ended requests make the returned time
+    /// too early, never too late.
     #[inline]
     pub(crate) fn expires_at(&self) -> Option<u64> {
         let (index, _) = self.place(self.oldest);
         (self.oldest < self.next).then(|| self.slots[index].sent.saturating_add(self.timeout))
     }
 
-    /// Slot and generation of a request.
+    /// Return the slot and generation of a request.
     #[inline]
     fn place(&self, seq: u64) -> (usize, u32) {
         let capacity = self.slots.len() as u64;
-        // The capacity is a power of two of at most 24 bits, so both fit.
+        // Both fit: the capacity is a power of two of at most 24 bits.
         (
             (seq & (capacity - 1)) as usize,
             (seq >> capacity.trailing_zeros()) as u32,
@@ -334,23 +338,23 @@ mod tests {
         let first = inflight.begin(0, 0, 10, 20);
         let second = inflight.begin(1, 0, 30, 40);
         assert_eq!((first, second, inflight.waiting()), (0, 1, 2));
-        assert_eq!(inflight.end(first, 1), Verdict::Unmatched);
-        assert_eq!(inflight.end(2, 0), Verdict::Unmatched);
-        assert_eq!(inflight.end(u64::MAX, 0), Verdict::Unmatched);
+        assert_eq!(inflight.end(first, 1), ReplyKind::Unmatched);
+        assert_eq!(inflight.end(2, 0), ReplyKind::Unmatched);
+        assert_eq!(inflight.end(u64::MAX, 0), ReplyKind::Unmatched);
         assert_eq!(
             inflight.end(first, 0),
-            Verdict::Awaited {
+            ReplyKind::Awaited {
                 planned: 10,
                 sent: 20
             }
         );
-        assert_eq!(inflight.end(first, 0), Verdict::Duplicate);
+        assert_eq!(inflight.end(first, 0), ReplyKind::Duplicate);
         assert_eq!(inflight.expires_at(), Some(20 + TIMEOUT));
         assert_eq!(inflight.expire(39 + TIMEOUT), None);
         assert_eq!(inflight.expires_at(), Some(40 + TIMEOUT));
         assert_eq!(inflight.expire(40 + TIMEOUT), Some(second));
         assert_eq!(inflight.expire(u64::MAX), None);
-        assert_eq!(inflight.end(second, 1), Verdict::Late);
+        assert_eq!(inflight.end(second, 1), ReplyKind::Late);
         assert_eq!((inflight.waiting(), inflight.expires_at()), (0, None));
     }
 
@@ -361,17 +365,17 @@ mod tests {
             assert_eq!(inflight.begin(0, 0, seq, seq), seq);
         }
         assert!(inflight.is_full());
-        assert!(matches!(inflight.end(1, 0), Verdict::Awaited { .. }));
+        assert!(matches!(inflight.end(1, 0), ReplyKind::Awaited { .. }));
         assert_eq!(inflight.expire(5), None);
         assert!(inflight.is_full(), "the oldest still waits");
-        assert!(matches!(inflight.end(0, 0), Verdict::Awaited { .. }));
+        assert!(matches!(inflight.end(0, 0), ReplyKind::Awaited { .. }));
         assert_eq!(inflight.expire(5), None);
         assert!(!inflight.is_full());
         assert_eq!(inflight.begin(0, 0, 50, 60), 4);
-        assert_eq!(inflight.end(0, 0), Verdict::Late, "its slot was reused");
+        assert_eq!(inflight.end(0, 0), ReplyKind::Late, "its slot was reused");
         assert_eq!(
             inflight.end(4, 0),
-            Verdict::Awaited {
+            ReplyKind::Awaited {
                 planned: 50,
                 sent: 60
             }
@@ -409,19 +413,19 @@ mod tests {
             let verdict = inflight.end(seq, 1);
             assert_eq!(
                 verdict,
-                Verdict::Awaited {
+                ReplyKind::Awaited {
                     planned: now,
                     sent: now
                 }
             );
             last = seq;
         }
-        // Whether the other user's slots tell the truth cannot be known while this one waits.
+        // While this request waits, the other user's reused slots leave the answer open.
         assert!(inflight.is_awaited(0));
         assert_eq!(inflight.expire(1_000_000), Some(lost));
         assert_eq!(inflight.expire(1_000_000), None);
         assert!(!inflight.is_awaited(0) && !inflight.is_awaited(1));
-        assert_eq!(inflight.end(lost, 0), Verdict::Late);
+        assert_eq!(inflight.end(lost, 0), ReplyKind::Late);
         assert_eq!((inflight.expire(u64::MAX), inflight.waiting()), (None, 0));
     }
 
@@ -441,11 +445,11 @@ mod tests {
         assert_eq!(inflight.end_latest(0, None), None);
         assert_eq!(inflight.end_latest(7, None), None);
         assert_eq!(inflight.waiting(), 1);
-        assert_eq!(inflight.end(3, 0), Verdict::Duplicate);
+        assert_eq!(inflight.end(3, 0), ReplyKind::Duplicate);
     }
 
     proptest! {
-        /// Whatever happens in whatever order, each request ends exactly once.
+        /// Each request ends exactly once, in any order of events.
         #[test]
         fn every_request_ends_once(
             window in prop::option::of(1u64..12),
@@ -463,7 +467,7 @@ mod tests {
                     },
                     1 => {
                         let seq = inflight.next().saturating_sub(number);
-                        if let Verdict::Awaited { .. } = inflight.end(seq, user) {
+                        if let ReplyKind::Awaited { .. } = inflight.end(seq, user) {
                             prop_assert!(ended.insert(seq));
                         }
                     }

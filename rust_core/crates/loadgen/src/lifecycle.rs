@@ -1,30 +1,30 @@
-//! The life of an engine: told to connect once, then what its phase allows, and closed at the end.
+//! The phases of an engine: connecting, then the calls that each phase allows, then the end.
 
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::client::Mail;
-use crate::crew::{Crew, EngineError};
-use crate::report::Phase;
+use crate::error::{EngineError, Phase};
+use crate::intervals::Collector;
+use crate::session::Mail;
+use crate::shards::Shards;
 use crate::shared::{Shared, lock};
 
-/// Time for all threads to hear of the start before it comes.
-pub(crate) const START_DELAY: Duration = Duration::from_millis(10);
+/// Delay of a start without a given time, in which all threads receive the command.
+const START_DELAY: Duration = Duration::from_millis(10);
 
-/// What an engine is from `connect` on.
+/// An engine after `connect`.
 pub(crate) trait Running {
     fn shared(&self) -> &Shared;
 
-    /// The phase, and since when, where that is known.
+    /// Return the phase, and the time since when it lasts if that is known.
     fn phase(&self) -> (Phase, Option<Instant>);
 
-    /// Closes the connections and joins the threads; may be called again.
+    /// Close the connections and join the threads; may be called again.
     fn close(&mut self);
 }
 
-/// An engine that may have been told to connect. Any thread may call; every call returns at once but
-/// [`close`](Self::close).
+/// An engine before or after `connect`. Any thread may call; every call but [`close`](Self::close)
+/// returns at once.
 pub(crate) struct LifeCycle<R: Running>(Mutex<Option<R>>);
 
 impl<R: Running> LifeCycle<R> {
@@ -32,7 +32,7 @@ impl<R: Running> LifeCycle<R> {
         Self(Mutex::new(None))
     }
 
-    /// Begins with what `spawn` starts, unless it was begun before.
+    /// Run `spawn` and keep its result, unless that was done before.
     pub(crate) fn connect(
         &self,
         spawn: impl FnOnce() -> Result<R, EngineError>,
@@ -45,7 +45,7 @@ impl<R: Running> LifeCycle<R> {
         Ok(())
     }
 
-    /// Does what `call` asks for; where the phase does not allow it, `act` returns `None`.
+    /// Run `act`, which returns `None` if the phase does not allow the call.
     pub(crate) fn call<T>(
         &self,
         call: &'static str,
@@ -56,7 +56,16 @@ impl<R: Running> LifeCycle<R> {
         outcome.ok_or_else(|| refusal(call, running.as_ref()))
     }
 
-    /// A snapshot: `encode` gets the counts, the phase, and how many seconds that has lasted.
+    /// Return the phase.
+    pub(crate) fn phase(&self) -> Phase {
+        let running = lock(&self.0);
+        running
+            .as_ref()
+            .map_or(Phase::Idle, |running| running.phase().0)
+    }
+
+    /// Return a snapshot: `encode` gets the counts, the phase, and how many seconds that has
+    /// lasted.
     pub(crate) fn progress(
         &self,
         encode: impl FnOnce(Option<&Shared>, Phase, f64) -> String,
@@ -66,11 +75,14 @@ impl<R: Running> LifeCycle<R> {
             return encode(None, Phase::Idle, 0.0);
         };
         let (phase, since) = running.phase();
-        let elapsed_s = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
-        encode(Some(running.shared()), phase, elapsed_s)
+        let shared = running.shared();
+        let now = shared.clock.now();
+        let elapsed = since.map(|since| now.saturating_duration_since(since));
+        let elapsed_s = elapsed.unwrap_or_default().as_secs_f64();
+        encode(Some(shared), phase, elapsed_s)
     }
 
-    /// See [`Running::close`]; nothing where it was not begun.
+    /// Close the engine, if it was connected; see [`Running::close`].
     pub(crate) fn close(&self) {
         if let Some(running) = lock(&self.0).as_mut() {
             running.close();
@@ -93,94 +105,80 @@ fn refusal(call: &'static str, running: Option<&impl Running>) -> EngineError {
     }
 }
 
-/// The threads of an engine that measures for a planned time, and the one that collects what they
-/// report.
-pub(crate) struct Measuring {
-    crew: Crew,
-    collector: Option<JoinHandle<()>>,
-    result: Arc<OnceLock<String>>,
+/// Shards and report collector of an engine that measures for a planned time.
+pub(crate) struct RunningMeasurement {
+    shards: Shards,
+    collector: Collector,
     warmup: Duration,
     duration: Duration,
-    /// When the sweep begins.
+    /// Time when the sweep begins.
     sweep: Option<Instant>,
-    /// When the warm-up begins.
+    /// Time when the warm-up begins.
     start: Option<Instant>,
     stopped: Option<Instant>,
-    /// When the result was first seen.
+    /// Time when the result was first seen.
     done: OnceLock<Instant>,
 }
 
-impl Measuring {
-    /// `collect` waits for the threads and makes the result; it has none where they end before their
-    /// time. The warm-up and the measured phase take `times`, in seconds.
-    pub(crate) fn spawn(
-        mut crew: Crew,
-        times: (f64, f64),
-        collect: impl FnOnce() -> Option<String> + Send + 'static,
-    ) -> Result<Self, EngineError> {
-        let result = Arc::new(OnceLock::new());
-        let collected = Arc::clone(&result);
-        let collector = std::thread::Builder::new()
-            .name("loadgen-collect".into())
-            .spawn(move || {
-                if let Some(result) = collect() {
-                    collected.get_or_init(|| result);
-                }
-            });
-        match collector {
-            Ok(collector) => Ok(Self {
-                crew,
-                collector: Some(collector),
-                result,
-                warmup: Duration::from_secs_f64(times.0),
-                duration: Duration::from_secs_f64(times.1),
-                sweep: None,
-                start: None,
-                stopped: None,
-                done: OnceLock::new(),
-            }),
-            Err(error) => {
-                crew.join();
-                Err(EngineError::System(format!("thread: {error}")))
-            }
+impl RunningMeasurement {
+    /// Return the warm-up and the measured phase take `times`, in seconds.
+    pub(crate) fn new(shards: Shards, collector: Collector, times: (f64, f64)) -> Self {
+        Self {
+            shards,
+            collector,
+            warmup: Duration::from_secs_f64(times.0),
+            duration: Duration::from_secs_f64(times.1),
+            sweep: None,
+            start: None,
+            stopped: None,
+            done: OnceLock::new(),
         }
     }
 
-    /// Begins the sweep at `at` where there is one to come, else the warm-up, once all connections are
-    /// ready or the sweep is over.
-    pub(crate) fn start(&mut self, at: Instant, has_sweep: bool) -> Option<()> {
+    /// Return the start that `at_ns` of the run's clock means; `None` is at once.
+    pub(crate) fn start_ns(&self, at_ns: Option<u64>) -> u64 {
+        let shared = self.shared();
+        at_ns.unwrap_or_else(|| shared.run_clock.ns(shared.clock.now() + START_DELAY))
+    }
+
+    /// Begin the sweep or, without one or after it, the warm-up, at `at_ns` of the run's clock.
+    /// Return `None` if the phase does not allow it.
+    pub(crate) fn start(&mut self, at_ns: u64, has_sweep: bool) -> Option<()> {
+        let at = self.shared().run_clock.instant(at_ns);
         match self.phase().0 {
             Phase::Connected if has_sweep => self.sweep = Some(at),
             Phase::Connected | Phase::Swept => self.start = Some(at),
             _ => return None,
         }
-        self.crew.post(Mail::Start(at));
+        self.shards.post(Mail::Start(at));
         Some(())
     }
 
-    /// Ends early what was started.
+    /// End the run early.
     pub(crate) fn stop(&mut self) -> Option<()> {
         self.start.or(self.sweep)?;
-        self.stopped.get_or_insert_with(Instant::now);
-        self.crew.post(Mail::Stop);
+        let now = self.shared().clock.now();
+        self.stopped.get_or_insert(now);
+        self.shards.post(Mail::Stop);
         Some(())
     }
 
-    /// Everything measured, once it is done.
+    /// Return everything measured, once it is done.
     pub(crate) fn result(&self) -> Option<String> {
-        self.result.get().cloned()
+        self.collector.result().map(str::to_owned)
     }
 }
 
-impl Running for Measuring {
+impl Running for RunningMeasurement {
     fn shared(&self) -> &Shared {
-        &self.crew.shared
+        &self.shards.shared
     }
 
     fn phase(&self) -> (Phase, Option<Instant>) {
         let shared = self.shared();
-        if self.result.get().is_some() {
-            return (Phase::Done, Some(*self.done.get_or_init(Instant::now)));
+        let now = shared.clock.now();
+        if self.collector.result().is_some() {
+            return (Phase::Done, Some(*self.done.get_or_init(|| now)));
         }
         if shared.error().is_some() {
             return (Phase::Failed, None);
@@ -189,7 +187,8 @@ impl Running for Measuring {
             return (Phase::Draining, Some(stopped));
         }
         let Some(start) = self.start else {
-            let is_swept = shared.total(|gauges| &gauges.swept) as usize == shared.gauges.len();
+            let is_swept =
+                shared.total(|counters| &counters.swept) as usize == shared.counters.len();
             return match (self.sweep, shared.connected()) {
                 (Some(sweep), _) if is_swept => (Phase::Swept, Some(sweep)),
                 (Some(sweep), _) => (Phase::Sweep, Some(sweep)),
@@ -199,10 +198,9 @@ impl Running for Measuring {
         };
         let measuring = start + self.warmup;
         let end = measuring + self.duration;
-        let now = Instant::now();
         if now < measuring {
             (Phase::Warmup, Some(start))
-        } else if now < end || shared.total(|gauges| &gauges.sending) > 0 {
+        } else if now < end || shared.total(|counters| &counters.sending) > 0 {
             (Phase::Measuring, Some(measuring))
         } else {
             (Phase::Draining, Some(end))
@@ -210,10 +208,7 @@ impl Running for Measuring {
     }
 
     fn close(&mut self) {
-        self.crew.join();
-        if let Some(collector) = self.collector.take() {
-            // Only a defect of the engine could make it panic, which shows as a missing result.
-            let _ = collector.join();
-        }
+        self.shards.close();
+        self.collector.join();
     }
 }

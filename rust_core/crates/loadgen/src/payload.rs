@@ -11,12 +11,12 @@ pub(crate) const ID_LEN: usize = 8;
 
 /// Which of the two payloads that share an id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum PayloadKind {
     Request,
     Reply,
 }
 
-impl Stream {
+impl PayloadKind {
     const fn salt(self) -> u64 {
         match self {
             Self::Request => 0x243f_6a88_85a3_08d3,
@@ -24,7 +24,7 @@ impl Stream {
         }
     }
 
-    /// The words that follow the id.
+    /// Return the words that follow the id.
     #[inline]
     fn words(self, id: u64) -> impl Iterator<Item = [u8; 8]> {
         let mut state = mix(id ^ self.salt());
@@ -35,9 +35,9 @@ impl Stream {
     }
 }
 
-/// Fills `payload` with what `id` gives.
+/// Fill `payload` with the id and the bytes that follow from it.
 #[inline]
-pub(crate) fn fill(payload: &mut [u8], stream: Stream, id: u64) {
+pub(crate) fn fill(payload: &mut [u8], stream: PayloadKind, id: u64) {
     let Some((head, body)) = payload.split_first_chunk_mut::<ID_LEN>() else {
         return;
     };
@@ -48,7 +48,7 @@ pub(crate) fn fill(payload: &mut [u8], stream: Stream, id: u64) {
     }
 }
 
-/// The id that `payload` opens with; `None` where it is too short for one.
+/// Return the id at the start of `payload`; `None` if it is too short for one.
 #[inline]
 pub(crate) fn parse_id(payload: &[u8]) -> Option<u64> {
     payload
@@ -56,9 +56,9 @@ pub(crate) fn parse_id(payload: &[u8]) -> Option<u64> {
         .map(|id| u64::from_le_bytes(*id))
 }
 
-/// Whether `payload` is exactly the `len` bytes that its id gives.
+/// Return whether `payload` is exactly the `len` bytes that its id gives.
 #[inline]
-pub(crate) fn is_intact(payload: &[u8], stream: Stream, len: usize) -> bool {
+pub(crate) fn is_intact(payload: &[u8], stream: PayloadKind, len: usize) -> bool {
     let Some((head, body)) = payload.split_first_chunk::<ID_LEN>() else {
         return false;
     };
@@ -85,31 +85,31 @@ mod tests {
             flip in 1u8..,
         ) {
             let mut payload = vec![0; len];
-            fill(&mut payload, Stream::Reply, id);
+            fill(&mut payload, PayloadKind::Reply, id);
             prop_assert_eq!(parse_id(&payload), Some(id));
-            prop_assert!(is_intact(&payload, Stream::Reply, len));
-            prop_assert!(!is_intact(&payload, Stream::Reply, len + 1));
-            prop_assert!(!is_intact(&payload[..len - 1], Stream::Reply, len));
+            prop_assert!(is_intact(&payload, PayloadKind::Reply, len));
+            prop_assert!(!is_intact(&payload, PayloadKind::Reply, len + 1));
+            prop_assert!(!is_intact(&payload[..len - 1], PayloadKind::Reply, len));
             let at = at.index(len);
             payload[at] ^= flip;
-            prop_assert!(!is_intact(&payload, Stream::Reply, len));
+            prop_assert!(!is_intact(&payload, PayloadKind::Reply, len));
         }
     }
 
     #[test]
     fn an_echoed_request_is_no_reply() {
         let mut payload = [0; 16];
-        fill(&mut payload, Stream::Request, 77);
-        assert!(is_intact(&payload, Stream::Request, 16));
-        assert!(!is_intact(&payload, Stream::Reply, 16));
+        fill(&mut payload, PayloadKind::Request, 77);
+        assert!(is_intact(&payload, PayloadKind::Request, 16));
+        assert!(!is_intact(&payload, PayloadKind::Reply, 16));
     }
 
     #[test]
     fn short_payloads_have_no_id() {
         let mut payload = [0; 7];
-        fill(&mut payload, Stream::Request, 1);
+        fill(&mut payload, PayloadKind::Request, 1);
         assert_eq!(payload, [0; 7]);
         assert_eq!(parse_id(&payload), None);
-        assert!(!is_intact(&payload, Stream::Request, 7));
+        assert!(!is_intact(&payload, PayloadKind::Request, 7));
     }
 }

@@ -1,10 +1,10 @@
-//! How the rate of an open loop changes over time, as a multiple of what it is set to.
+//! Changes of an open loop's rate over time, as multiples of the configured rate.
 
 use serde::Deserialize;
 
-use crate::config::ConfigError;
+use crate::error::ConfigError;
 
-/// A rate may be so many times the one that is set.
+/// Most multiple of the configured rate.
 const MAX_FACTOR: f64 = 1e6;
 /// Durations are added, and so rounded.
 const TOLERANCE: f64 = 1e-6;
@@ -21,7 +21,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// From one factor to the other in so many seconds.
+    /// Make a segment in which the factor goes from `from` to `to` in `duration_s` seconds.
     #[must_use]
     pub const fn new(duration_s: f64, from: f64, to: f64) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl Segment {
     }
 }
 
-/// The highest factor; 1 without any segment.
+/// Return the highest factor; 1 without any segment.
 pub(crate) fn peak(segments: &[Segment]) -> f64 {
     let factors = segments
         .iter()
@@ -45,7 +45,7 @@ pub(crate) fn peak(segments: &[Segment]) -> f64 {
     factors.reduce(f64::max).unwrap_or(1.0)
 }
 
-/// An error unless there are no segments, or they fill an open loop's `duration_s`.
+/// Return an error unless `segments` is empty, or an open loop's `duration_s` is filled exactly.
 pub(crate) fn check(
     segments: &[Segment],
     duration_s: f64,
@@ -60,7 +60,7 @@ pub(crate) fn check(
     }
     if let Some(wrong) = segments.iter().find(|segment| !segment.is_usable()) {
         return refused(format!(
-            "{wrong:?} is no duration above 0 and two factors between 0 and {MAX_FACTOR}"
+            "{wrong:?} is not a duration above 0 and two factors between 0 and {MAX_FACTOR}"
         ));
     }
     let total: f64 = segments.iter().map(|segment| segment.duration_s).sum();
@@ -68,16 +68,16 @@ pub(crate) fn check(
         return refused(format!("lasts {total} s, and duration_s is {duration_s}"));
     }
     if peak(segments) == 0.0 {
-        return refused("nothing would ever be sent".into());
+        return refused("all factors are 0: no request would be sent".into());
     }
     Ok(())
 }
 
-/// Where the planned times of a rate that changes lie: those that a rate of 1 would have, moved to
-/// where the changing one has summed up to as much. Times are nanoseconds.
+/// Map from the planned times of a rate of 1 to the planned times of the changing rate. Each time
+/// moves to where the integral of the factor is as large. Times are nanoseconds.
 #[derive(Debug)]
 pub(crate) struct Profile {
-    /// Without gaps, in order.
+    /// Pieces in order, without gaps.
     pieces: Vec<Piece>,
     /// The piece that the last time was in.
     current: usize,
@@ -94,12 +94,12 @@ struct Piece {
 }
 
 impl Profile {
-    /// A rate that never changes.
+    /// Return a rate that never changes.
     pub(crate) fn constant() -> Self {
         Self::of([(f64::INFINITY, 1.0, 1.0)])
     }
 
-    /// That of `segments`, after a warm-up of `warmup` nanoseconds with the first factor.
+    /// Return the profile of `segments`, after a warm-up of `warmup` nanoseconds with the first factor.
     pub(crate) fn new(warmup: f64, segments: &[Segment]) -> Self {
         let Some(first) = segments.first() else {
             return Self::constant();
@@ -131,8 +131,8 @@ impl Profile {
         }
     }
 
-    /// When the factor's integral from the beginning is `area`; infinity when that is not reached. May be
-    /// asked for areas that never become smaller.
+    /// Return the time at which the integral of the factor is `area`; infinity if it never is.
+    /// `area` must not decrease from call to call.
     #[inline]
     pub(crate) fn time_of(&mut self, area: f64) -> f64 {
         while let Some(next) = self.pieces.get(self.current + 1)
@@ -155,7 +155,7 @@ impl Piece {
         if rest >= self.area() {
             return f64::INFINITY;
         }
-        // The root of a quadratic equation, in the form that also holds without its square term.
+        // This form of the quadratic equation's root also holds without the square term.
         let slope = (self.to - self.from) / self.length;
         let root = (self.from * self.from + 2.0 * slope * rest).max(0.0).sqrt();
         let divisor = self.from + root;

@@ -1,38 +1,38 @@
-//! The provider's side of the workload: every request is answered at once, on the connection that
-//! it came by; all answers of a turn leave in one write. Where replies have to wait, they leave on
-//! whatever connection their provider has by then.
+//! The provider's side of the workload. Every request is answered at once, on its own connection,
+//! and all replies of a turn leave in one write. Delayed replies leave on the provider's connection
+//! at that time.
 
 use std::time::{Duration, Instant};
 
 use protocol::nats::encode::{encode_pub, msg_len};
-use reactor::{ConnId, Io};
+use reactor::{Clock, ConnId};
 
-use crate::backlog::{Backlog, Waits};
-use crate::client::Client;
-use crate::link::{Link, Message};
-use crate::payload::{self, Stream};
+use crate::connection::Message;
+use crate::link::Link;
+use crate::payload::{self, PayloadKind};
+use crate::reply_queue::{ReplyDelays, ReplyQueue};
 use crate::rng::Rng;
 use crate::schedule::{PACING_NS, SENDS_PER_TURN};
-use crate::shared::{Gauges, publish};
+use crate::session::Io;
+use crate::shared::{ThreadCounters, set};
 use crate::subject::Subject;
-use crate::workload::{Loss, Workload, Writer};
+use crate::workload::{Reconnect, Workload, Writer};
 
-/// Time for the last replies to leave once the end was asked for; a server that takes nothing more is
-/// not waited for for ever.
+/// Longest time for the last replies to leave after `stop`, for servers that read no more.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const DRAIN_POLL: Duration = Duration::from_millis(1);
 
-/// What providers need whose replies wait. Times are since `epoch`.
-struct Later {
+/// State of providers with delayed replies. Times are nanoseconds since `epoch`.
+struct DelayedReplies {
     epoch: Instant,
-    backlog: Backlog,
-    /// When the bytes that are being handed out were received, in nanoseconds.
+    queue: ReplyQueue,
+    /// Time when the bytes that are being handed out were received, in nanoseconds.
     now: u64,
     /// The connection of each member; [`ConnId::NONE`] without one.
     conns: Box<[ConnId]>,
 }
 
-impl Later {
+impl DelayedReplies {
     fn nanoseconds(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.epoch).as_nanos() as u64
     }
@@ -41,73 +41,79 @@ impl Later {
 /// The providers of one thread.
 pub(crate) struct Providers {
     first: u32,
-    /// Absent where every request is answered at once.
-    later: Option<Box<Later>>,
-    /// When they have to be done at the latest, once the end was asked for.
+    /// Absent if every request is answered at once.
+    delayed: Option<Box<DelayedReplies>>,
+    /// Time limit of the drain, once `stop` was called.
     ends_by: Option<Instant>,
-    /// Where the reply is composed.
+    /// Buffer in which a reply is composed.
     payload: Box<[u8]>,
     received: u64,
     /// Replies handed to connections.
     published: u64,
-    /// Of these, taken by the kernel.
+    /// Published replies that the kernel has taken.
     sent: u64,
-    /// Without an id or a reply subject.
+    /// Published replies on connections that were lost before the kernel had taken them.
+    lost: u64,
+    /// Requests without an id or a reply subject.
     unanswerable: u64,
-    /// On another provider's subject.
+    /// Requests on another provider's subject.
     misrouted: u64,
-    /// Not the bytes that their id gives.
+    /// Requests with bytes that do not follow from their id.
     corrupt: u64,
 }
 
 impl Providers {
-    /// Providers from number `first` on, who reply with `reply_bytes` bytes.
+    /// Make providers from number `first` on, who reply with `reply_bytes` bytes.
     pub(crate) fn new(first: u32, reply_bytes: usize) -> Self {
         let payload = vec![0; reply_bytes].into_boxed_slice();
         Self {
             first,
-            later: None,
+            delayed: None,
             ends_by: None,
             payload,
             received: 0,
             published: 0,
             sent: 0,
+            lost: 0,
             unanswerable: 0,
             misrouted: 0,
             corrupt: 0,
         }
     }
 
-    /// The same `members` providers with replies that wait; `epoch` is the same for all threads.
-    pub(crate) fn with_waits(self, members: u32, waits: Waits, epoch: Instant) -> Self {
-        let later = Later {
+    /// Return the same `members` providers with replies that wait; `epoch` is the same for all
+    /// threads.
+    pub(crate) fn with_delays(self, members: u32, waits: ReplyDelays, epoch: Instant) -> Self {
+        let delayed = DelayedReplies {
             epoch,
-            backlog: Backlog::new(waits),
+            queue: ReplyQueue::new(waits),
             now: 0,
             conns: vec![ConnId::NONE; members as usize].into_boxed_slice(),
         };
         Self {
-            later: Some(Box::new(later)),
+            delayed: Some(Box::new(delayed)),
             ..self
         }
     }
 
     fn set_conn(&mut self, member: u32, id: ConnId) {
-        if let Some(later) = &mut self.later {
-            later.conns[member as usize] = id;
+        if let Some(delayed) = &mut self.delayed {
+            delayed.conns[member as usize] = id;
         }
     }
 
-    /// Sends the replies that are due.
-    fn send_due(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng) {
-        let Some(later) = &mut self.later else { return };
-        let now = later.nanoseconds(Instant::now());
+    /// Send the replies that are due.
+    fn send_due(&mut self, io: &mut Io<Link>, keys: &mut Rng) {
+        let Some(delayed) = &mut self.delayed else {
+            return;
+        };
+        let now = delayed.nanoseconds(io.clock().now());
         for _ in 0..SENDS_PER_TURN {
-            let Some(waiting) = later.backlog.pop(now) else {
+            let Some(waiting) = delayed.queue.pop(now) else {
                 break;
             };
-            let Some(conn) = io.writer(later.conns[waiting.member as usize]) else {
-                later.backlog.dropped += 1;
+            let Some(conn) = io.writer(delayed.conns[waiting.member as usize]) else {
+                delayed.queue.dropped += 1;
                 continue;
             };
             let writer = Writer {
@@ -122,15 +128,15 @@ impl Providers {
                 break;
             }
         }
-        if let Some(due) = later.backlog.next_due() {
-            // What is due soon leaves together: see the pace of those who ask.
+        if let Some(due) = delayed.queue.next_due() {
+            // Replies that are due soon leave together, as requests do.
             let at = due.max(now + PACING_NS);
-            io.wake_at(later.epoch + Duration::from_nanos(at));
+            io.wake_at(delayed.epoch + Duration::from_nanos(at));
         }
     }
 }
 
-/// Appends the reply to request `id`; returns about how many bytes that were.
+/// Append the reply to request `id`; return about how many bytes that were.
 #[inline]
 fn reply(writer: Writer<'_>, payload: &mut [u8], id: u64, to: &[u8]) -> usize {
     let Writer {
@@ -138,7 +144,7 @@ fn reply(writer: Writer<'_>, payload: &mut [u8], id: u64, to: &[u8]) -> usize {
         output,
         keys,
     } = writer;
-    payload::fill(payload, Stream::Reply, id);
+    payload::fill(payload, PayloadKind::Reply, id);
     let len = msg_len(to, b"", None, payload);
     outbox.append(output, keys, len, |out| encode_pub(out, to, None, payload));
     output.add_items(1);
@@ -148,7 +154,7 @@ fn reply(writer: Writer<'_>, payload: &mut [u8], id: u64, to: &[u8]) -> usize {
 impl Workload for Providers {
     type Link = Link;
 
-    const ANSWERS: bool = true;
+    const REPLIES: bool = true;
 
     fn number(&self, member: u32) -> u32 {
         self.first + member
@@ -162,15 +168,19 @@ impl Workload for Providers {
         self.set_conn(member, id);
     }
 
-    fn handle_lost(&mut self, member: u32, _: ConnId) -> Loss {
+    fn handle_lost(&mut self, member: u32, _: ConnId) -> Reconnect {
         self.set_conn(member, ConnId::NONE);
-        Loss::Repair
+        Reconnect::Retry
+    }
+
+    fn handle_unsent(&mut self, items: u64) {
+        self.lost += items;
     }
 
     #[inline]
-    fn handle_slice(&mut self) {
-        if let Some(later) = &mut self.later {
-            later.now = later.nanoseconds(Instant::now());
+    fn handle_slice(&mut self, clock: &Clock) {
+        if let Some(delayed) = &mut self.delayed {
+            delayed.now = delayed.nanoseconds(clock.now());
         }
     }
 
@@ -186,66 +196,73 @@ impl Workload for Providers {
             self.unanswerable += 1;
             return;
         };
-        if !payload::is_intact(message.payload, Stream::Request, message.payload.len()) {
+        if !payload::is_intact(message.payload, PayloadKind::Request, message.payload.len()) {
             self.corrupt += 1;
             return;
         }
         self.received += 1;
-        if let Some(later) = &mut self.later {
-            later.backlog.push(member, id, to, later.now);
+        if let Some(delayed) = &mut self.delayed {
+            delayed.queue.push(member, id, to, delayed.now);
         } else {
             reply(writer, &mut self.payload, id, to);
             self.published += 1;
         }
     }
 
-    /// From when on stalls are counted.
+    /// Count stalls from `at` on.
     fn handle_start(&mut self, at: Instant) {
-        if let Some(later) = &mut self.later {
-            let at = later.nanoseconds(at);
-            later.backlog.begin(at);
+        if let Some(delayed) = &mut self.delayed {
+            let at = delayed.nanoseconds(at);
+            delayed.queue.begin(at);
         }
     }
 
-    /// Nothing waits any more, and the end has come once everything has left.
-    fn handle_stop(&mut self) {
-        self.ends_by = Some(Instant::now() + DRAIN_TIMEOUT);
-        if let Some(later) = &mut self.later {
-            later.backlog.lift();
+    /// Release the delayed replies, and end once all replies have left.
+    fn handle_stop(&mut self, now: Instant) {
+        self.ends_by = Some(now + DRAIN_TIMEOUT);
+        if let Some(delayed) = &mut self.delayed {
+            delayed.queue.release();
         }
     }
 
     #[inline]
-    fn poll_turn(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, gauges: &Gauges) {
-        if self.later.is_some() {
+    fn poll_turn(&mut self, io: &mut Io<Link>, keys: &mut Rng, counters: &ThreadCounters) {
+        if self.delayed.is_some() {
             self.send_due(io, keys);
         }
         if self.ends_by.is_some() {
-            io.wake_at(Instant::now() + DRAIN_POLL);
+            io.wake_at(io.clock().now() + DRAIN_POLL);
         }
-        if let Some(later) = &self.later {
-            publish(&gauges.outstanding, later.backlog.len() as u64);
-            publish(&gauges.dropped, later.backlog.dropped);
+        if let Some(delayed) = &self.delayed {
+            set(&counters.outstanding, delayed.queue.len() as u64);
         }
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&self, now: Instant) -> bool {
         self.ends_by.is_some_and(|by| {
-            let waiting = self.later.as_ref().map_or(0, |later| later.backlog.len());
-            let has_left = waiting == 0 && self.sent == self.published;
-            self.later.is_none() || has_left || Instant::now() >= by
+            let waiting = self
+                .delayed
+                .as_ref()
+                .map_or(0, |delayed| delayed.queue.len());
+            let has_left = waiting == 0 && self.sent + self.lost == self.published;
+            self.delayed.is_none() || has_left || now >= by
         })
     }
 
     #[inline]
-    fn handle_written(&mut self, items: u64, gauges: &Gauges) {
+    fn handle_written(&mut self, items: u64, counters: &ThreadCounters) {
         self.sent = items;
-        publish(&gauges.received, self.received);
-        gauges.publish_published(self.published, self.payload.len());
-        publish(&gauges.sent, items);
-        publish(&gauges.unanswerable, self.unanswerable);
-        publish(&gauges.misrouted, self.misrouted);
-        publish(&gauges.corrupt, self.corrupt);
+        set(&counters.received, self.received);
+        counters.set_published(self.published, self.payload.len());
+        set(&counters.sent, items);
+        let unanswered = self
+            .delayed
+            .as_ref()
+            .map_or(0, |delayed| delayed.queue.dropped);
+        set(&counters.dropped, unanswered + self.lost);
+        set(&counters.unanswerable, self.unanswerable);
+        set(&counters.misrouted, self.misrouted);
+        set(&counters.corrupt, self.corrupt);
     }
 }
 
@@ -262,7 +279,7 @@ mod tests {
             headers: None,
             payload,
         };
-        let mut outbox = crate::outbox::Outbox::new(false);
+        let mut outbox = crate::connection::Outbox::new(false);
         let mut output = reactor::Output::default();
         let writer = Writer {
             outbox: &mut outbox,
@@ -284,7 +301,7 @@ mod tests {
     #[test]
     fn only_a_whole_request_on_its_own_subject_is_answered() {
         let mut request = [0; 32];
-        payload::fill(&mut request, Stream::Request, 77);
+        payload::fill(&mut request, PayloadKind::Request, 77);
         assert_eq!(judged(b"/s/5", &request), (1, 0, 0, 0));
         assert_eq!(judged(b"/s/5", &request[..7]), (0, 1, 0, 0));
         assert_eq!(judged(b"/s/4", &request), (0, 0, 1, 0));

@@ -1,22 +1,23 @@
-//! Latencies of one thread: histograms, exact sums beside them, and what each second had of them.
+//! Latencies of one thread: histograms, exact sums, and the same for each second.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 
-/// The largest value in nanoseconds that a histogram tells apart: one hour.
+/// Largest value in nanoseconds that a histogram distinguishes: one hour.
 pub(crate) const HIGHEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 /// Nanoseconds of a second.
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// An empty histogram of nanoseconds: 1 to [`HIGHEST_NS`], three significant digits.
+/// Return an empty histogram of nanoseconds: 1 to [`HIGHEST_NS`], three significant digits.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS).expect("the bounds are in order")
 }
 
-/// V2 encoding, deflated, in base64: `HISTF...`, as every port of HdrHistogram reads it.
+/// Return the histogram in V2 encoding, deflated, in base64: `HISTF...`, as every port of
+/// HdrHistogram reads it.
 pub(crate) fn encode(histogram: &Histogram<u64>) -> String {
     let mut bytes = Vec::new();
     V2DeflateSerializer::new()
@@ -25,7 +26,7 @@ pub(crate) fn encode(histogram: &Histogram<u64>) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Values in nanoseconds: their histogram, and what a histogram only approximates.
+/// Histogram of values in nanoseconds, and exact sums beside it.
 #[derive(Debug)]
 pub(crate) struct Summary {
     pub(crate) histogram: Histogram<u64>,
@@ -49,17 +50,17 @@ impl Summary {
         }
     }
 
-    /// Adds a value. One beyond the histogram's range counts there as the highest; the sums and the
+    /// Add a value. One beyond the histogram's range counts there as the highest; the sums and the
     /// maximum have it as it is.
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns.min(HIGHEST_NS));
-        self.tally(ns);
+        self.record_sums(ns);
     }
 
-    /// Adds a value to the sums alone; the histogram gets it from elsewhere.
+    /// Add a value to the sums alone; the histogram gets it from elsewhere.
     #[inline]
-    pub(crate) fn tally(&mut self, ns: u64) {
+    pub(crate) fn record_sums(&mut self, ns: u64) {
         self.count += 1;
         self.sum += u128::from(ns);
         self.sum_of_squares += u128::from(ns) * u128::from(ns);
@@ -67,14 +68,14 @@ impl Summary {
         self.max = self.max.max(ns);
     }
 
-    /// Adds values that were [tallied](Self::tally).
+    /// Add values that were [tallied](Self::record_sums).
     pub(crate) fn add_histogram(&mut self, histogram: &Histogram<u64>) {
         self.histogram
             .add(histogram)
             .expect("all histograms have the same bounds");
     }
 
-    /// Adds the values of `other`.
+    /// Add the values of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         self.add_histogram(&other.histogram);
         self.count += other.count;
@@ -85,18 +86,18 @@ impl Summary {
     }
 }
 
-/// What came in the current second of the clock, for whoever watches.
+/// Latencies in the current second of the clock, for progress displays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Second {
     pub(crate) count: u64,
-    /// Of the latencies, in nanoseconds.
+    /// Sum of the latencies, in nanoseconds.
     pub(crate) sum: u64,
     pub(crate) max: u64,
     end: u64,
 }
 
 impl Second {
-    /// The second that is over at `end`.
+    /// Return the second that is over at `end`.
     pub(crate) fn until(end: u64) -> Self {
         Self {
             end,
@@ -104,7 +105,7 @@ impl Second {
         }
     }
 
-    /// When [`poll`](Self::poll) next has one.
+    /// Return when [`poll`](Self::poll) next has one.
     #[inline]
     pub(crate) fn end(&self) -> u64 {
         self.end
@@ -117,7 +118,7 @@ impl Second {
         self.max = self.max.max(latency);
     }
 
-    /// The second that is over at `now`; the one that `now` lies in follows.
+    /// Return the second that is over at `now`, and begin the second that contains `now`.
     #[inline]
     pub(crate) fn poll(&mut self, now: u64) -> Option<Self> {
         let next = Self::until(now - now % SECOND_NS + SECOND_NS);
@@ -125,24 +126,24 @@ impl Second {
     }
 }
 
-/// What happened in one second of the measured phase.
+/// Measurements of one second of the measured phase.
 #[derive(Debug)]
 pub(crate) struct Interval {
     /// How many seconds lie before it.
     pub(crate) index: u32,
-    /// When it ended, in nanoseconds since the measured phase began.
+    /// Time when it ended, in nanoseconds since the measured phase began.
     pub(crate) end: u64,
     /// Requests or messages sent in it.
     pub(crate) sent: u64,
-    /// How long after its planned time one of them was sent at worst.
+    /// Longest time from a planned send time to the actual sending, in nanoseconds.
     pub(crate) max_send_lag: u64,
     /// Latencies of the replies or deliveries received in it.
     pub(crate) latency: Histogram<u64>,
 }
 
-/// Records the latencies that one thread measures, second by second and in all. The histogram of the
-/// second alone is recorded to; the total's is the sum of them. Times are nanoseconds, of whichever
-/// clock `begin` is of.
+/// Recorder of one thread's latencies, by second and in all. Only the second's histogram is
+/// recorded to; the total histogram is the sum of them. Times are nanoseconds, on the clock of
+/// `begin`.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     total: Summary,
@@ -151,7 +152,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// For a measured phase that begins at `begin`.
+    /// Make a recorder for a measured phase that begins at `begin`.
     pub(crate) fn new(begin: u64) -> Self {
         Self {
             total: Summary::new(),
@@ -166,26 +167,26 @@ impl Recorder {
         }
     }
 
-    /// When the measured phase begins.
+    /// Return when the measured phase begins.
     #[inline]
     pub(crate) fn begin(&self) -> u64 {
         self.begin
     }
 
-    /// Latencies recorded so far.
+    /// Return the number of latencies recorded so far.
     #[inline]
     pub(crate) fn count(&self) -> u64 {
         self.total.count
     }
 
-    /// When [`poll_interval`](Self::poll_interval) next has one.
+    /// Return when [`poll_interval`](Self::poll_interval) next has one.
     #[inline]
     pub(crate) fn interval_end(&self) -> u64 {
         self.begin + self.interval.end
     }
 
-    /// The interval that is over at `now`, exchanged for one with the empty histogram `spare`. To be
-    /// called until there is none before anything that happens at `now` is recorded.
+    /// Return the interval that is over at `now`, and begin the next with the empty histogram
+    /// `spare`. Call it until it returns `None`, before anything at `now` is recorded.
     #[inline]
     pub(crate) fn poll_interval(
         &mut self,
@@ -209,23 +210,25 @@ impl Recorder {
         over
     }
 
-    /// Counts a measured request or message that is sent now, `lag` nanoseconds after its planned time.
+    /// Count a measured request or message that is sent now, `lag` nanoseconds after its planned
+    /// time.
     #[inline]
     pub(crate) fn record_sent(&mut self, lag: u64) {
         self.interval.sent += 1;
         self.interval.max_send_lag = self.interval.max_send_lag.max(lag);
     }
 
-    /// Adds the latency of a reply or delivery that is received now. One beyond the histogram's range
-    /// counts there as the highest; the exact sums have it as it is.
+    /// Add the latency of a reply or delivery that is received now. One beyond the histogram's
+    /// range counts there as the highest; the exact sums have it as it is.
     #[inline]
     pub(crate) fn record(&mut self, latency: u64) {
         let clamped = latency.min(HIGHEST_NS);
         self.interval.latency.saturating_record(clamped);
-        self.total.tally(latency);
+        self.total.record_sums(latency);
     }
 
-    /// The total, and the last interval, cut short at `now`; `None` where nothing happened in it.
+    /// Return the total, and the last interval, cut short at `now`; `None` if the last interval is
+    /// empty.
     pub(crate) fn finish(mut self, now: u64) -> (Summary, Option<Interval>) {
         let mut last = self.next_interval(histogram());
         let has_content = last.sent > 0 || !last.latency.is_empty();

@@ -4,34 +4,28 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::error::Phase;
 use crate::intervals::IntervalRow;
 use crate::recorder::{self, Summary};
 use crate::run::{Counts, Sweep, Totals};
+use crate::schedule::NS_PER_S;
 use crate::shared::Shared;
 
-/// Nanoseconds of a second.
-pub(crate) const NS_PER_S: f64 = 1e9;
-
-/// A requestor's result; `connections` is those that are still there. Counts are of the measured
-/// phase but for those of connections, churn and traffic, `unmatched`, `server_errors`, `sweep` and
-/// `warmup`.
+/// A requestor's result. Counts are of the measured phase, except those of connections, churn and
+/// traffic, `unmatched`, `server_errors`, `sweep` and `warmup`. `connections` counts those that are
+/// still open.
 #[derive(Serialize)]
 struct RequestorResult<'a> {
     connect_s: f64,
     connections: u32,
     connect_failures: u64,
     duration_s: f64,
-    sent: u64,
-    received: u64,
-    timed_out: u64,
-    errors: u64,
-    duplicates: u64,
-    late: u64,
-    corrupt: u64,
-    no_responders: u64,
+    #[serde(flatten)]
+    measured: &'a Counts,
     unmatched: u64,
     disconnected: u64,
-    /// Connections closed on purpose, of these established again, and attempts at that which failed.
+    /// Connections closed on purpose, those that were established again, and failed attempts to do
+    /// so.
     churned: u64,
     reconnected: u64,
     reconnect_failures: u64,
@@ -40,19 +34,19 @@ struct RequestorResult<'a> {
     /// Answers of HTTP that are errors, by status.
     statuses: &'a BTreeMap<u16, u64>,
     connections_opened: u64,
-    /// From the start of the first phase to the end of the drain.
+    /// Traffic from the start of the first phase to the end of the drain.
     traffic: Traffic,
     max_send_lag_ns: u64,
-    /// `null` where none was asked for.
+    /// `null` without a sweep.
     sweep: Option<SweepRow>,
-    warmup: Warmup,
-    latency: Moments,
-    service: Moments,
+    warmup: Outcomes,
+    latency: LatencySummary,
+    service: LatencySummary,
     intervals: &'a [IntervalRow],
 }
 
-/// Bytes that went over the connections, with all that frames the messages, TCP and IP excepted; and how
-/// many of them were heads of HTTP.
+/// Bytes on the connections, framing included and TCP and IP excluded, and how many of them were
+/// HTTP heads.
 #[derive(Serialize)]
 struct Traffic {
     wire_bytes_in: u64,
@@ -64,47 +58,55 @@ struct Traffic {
 impl From<&Shared> for Traffic {
     fn from(shared: &Shared) -> Self {
         Self {
-            wire_bytes_in: shared.total(|gauges| &gauges.wire_bytes_in),
-            wire_bytes_out: shared.total(|gauges| &gauges.wire_bytes_out),
-            head_bytes_in: shared.total(|gauges| &gauges.head_bytes_in),
-            head_bytes_out: shared.total(|gauges| &gauges.head_bytes_out),
+            wire_bytes_in: shared.total(|counters| &counters.wire_bytes_in),
+            wire_bytes_out: shared.total(|counters| &counters.wire_bytes_out),
+            head_bytes_in: shared.total(|counters| &counters.head_bytes_in),
+            head_bytes_out: shared.total(|counters| &counters.head_bytes_out),
         }
     }
 }
 
-/// One request of each user; `duration_s` until the last of them had ended.
+/// Counts of a sweep, one request of each user; `duration_s` lasts until the last request has
+/// ended.
 #[derive(Serialize)]
 struct SweepRow {
-    sent: u64,
-    received: u64,
-    timed_out: u64,
-    errors: u64,
+    #[serde(flatten)]
+    outcomes: Outcomes,
     duration_s: f64,
 }
 
 impl From<&Sweep> for SweepRow {
     fn from(sweep: &Sweep) -> Self {
         Self {
-            sent: sweep.counts.sent,
-            received: sweep.counts.received,
-            timed_out: sweep.counts.timed_out,
-            errors: sweep.counts.errors,
+            outcomes: Outcomes::from(&sweep.counts),
             duration_s: sweep.duration as f64 / NS_PER_S,
         }
     }
 }
 
+/// Outcomes of the requests of a phase that is not measured.
 #[derive(Serialize)]
-struct Warmup {
+struct Outcomes {
     sent: u64,
     received: u64,
     timed_out: u64,
     errors: u64,
 }
 
+impl From<&Counts> for Outcomes {
+    fn from(counts: &Counts) -> Self {
+        Self {
+            sent: counts.sent,
+            received: counts.received,
+            timed_out: counts.timed_out,
+            errors: counts.errors,
+        }
+    }
+}
+
 /// Exact figures in nanoseconds, and the histogram.
 #[derive(Serialize)]
-pub(crate) struct Moments {
+pub(crate) struct LatencySummary {
     count: u64,
     sum_ns: u128,
     sum_sq_ns2: u128,
@@ -113,7 +115,7 @@ pub(crate) struct Moments {
     hdr: String,
 }
 
-impl From<&Summary> for Moments {
+impl From<&Summary> for LatencySummary {
     fn from(summary: &Summary) -> Self {
         Self {
             count: summary.count,
@@ -126,62 +128,39 @@ impl From<&Summary> for Moments {
     }
 }
 
-/// A requestor's result of what all its threads measured.
+/// Return a requestor's result, from the totals of all threads.
 pub(crate) fn encode_requestor_result(
     totals: &Totals,
     intervals: &[IntervalRow],
     shared: &Shared,
 ) -> String {
-    let Counts {
-        sent,
-        received,
-        timed_out,
-        errors,
-        duplicates,
-        late,
-        corrupt,
-        no_responders,
-    } = totals.measured;
-    let warmup = Warmup {
-        sent: totals.warmup.sent,
-        received: totals.warmup.received,
-        timed_out: totals.warmup.timed_out,
-        errors: totals.warmup.errors,
-    };
     encode(&RequestorResult {
         connect_s: shared.connect_s(),
         connections: shared.ready(),
-        connect_failures: shared.total(|gauges| &gauges.connect_failures),
+        connect_failures: shared.total(|counters| &counters.connect_failures),
         duration_s: totals.duration as f64 / NS_PER_S,
-        sent,
-        received,
-        timed_out,
-        errors,
-        duplicates,
-        late,
-        corrupt,
-        no_responders,
+        measured: &totals.measured,
         unmatched: totals.unmatched,
-        disconnected: shared.total(|gauges| &gauges.disconnected),
-        churned: shared.total(|gauges| &gauges.churned),
-        reconnected: shared.total(|gauges| &gauges.reconnected),
-        reconnect_failures: shared.total(|gauges| &gauges.reconnect_failures),
-        server_errors: shared.total(|gauges| &gauges.server_errors),
+        disconnected: shared.total(|counters| &counters.disconnected),
+        churned: shared.total(|counters| &counters.churned),
+        reconnected: shared.total(|counters| &counters.reconnected),
+        reconnect_failures: shared.total(|counters| &counters.reconnect_failures),
+        server_errors: shared.total(|counters| &counters.server_errors),
         first_server_error: shared.server_error(),
         statuses: &totals.statuses,
-        connections_opened: shared.total(|gauges| &gauges.connections_opened),
+        connections_opened: shared.total(|counters| &counters.connections_opened),
         traffic: Traffic::from(shared),
         max_send_lag_ns: totals.max_send_lag,
         sweep: totals.sweep.as_ref().map(SweepRow::from),
-        warmup,
-        latency: Moments::from(&totals.latency),
-        service: Moments::from(&totals.service),
+        warmup: Outcomes::from(&totals.warmup),
+        latency: LatencySummary::from(&totals.latency),
+        service: LatencySummary::from(&totals.service),
         intervals,
     })
 }
 
 impl Totals {
-    /// Adds those of another thread.
+    /// Add the totals of another thread.
     pub(crate) fn add(&mut self, other: &Self) {
         if let (Some(sweep), Some(other)) = (&mut self.sweep, &other.sweep) {
             sweep.counts.add(&other.counts);
@@ -201,7 +180,7 @@ impl Totals {
 }
 
 /// A provider's result: connections at the end, requests received, replies that the kernel has
-/// taken, and messages that could not be answered for want of an id or a reply subject.
+/// taken, and requests without an id or a reply subject.
 #[derive(Serialize)]
 struct ProviderResult<'a> {
     connections: u32,
@@ -218,55 +197,29 @@ struct ProviderResult<'a> {
     first_server_error: Option<&'a str>,
 }
 
-/// The result of providers of which `connections` were there at the end.
+/// Return the result of providers of which `connections` were there at the end.
 pub(crate) fn encode_provider_result(shared: &Shared, connections: u32) -> String {
     encode(&ProviderResult {
         connections,
-        received: shared.total(|gauges| &gauges.received),
-        sent: shared.total(|gauges| &gauges.sent),
-        dropped: shared.total(|gauges| &gauges.dropped),
-        unanswerable: shared.total(|gauges| &gauges.unanswerable),
-        misrouted: shared.total(|gauges| &gauges.misrouted),
-        corrupt: shared.total(|gauges| &gauges.corrupt),
-        connect_failures: shared.total(|gauges| &gauges.connect_failures),
-        disconnected: shared.total(|gauges| &gauges.disconnected),
-        server_errors: shared.total(|gauges| &gauges.server_errors),
+        received: shared.total(|counters| &counters.received),
+        sent: shared.total(|counters| &counters.sent),
+        dropped: shared.total(|counters| &counters.dropped),
+        unanswerable: shared.total(|counters| &counters.unanswerable),
+        misrouted: shared.total(|counters| &counters.misrouted),
+        corrupt: shared.total(|counters| &counters.corrupt),
+        connect_failures: shared.total(|counters| &counters.connect_failures),
+        disconnected: shared.total(|counters| &counters.disconnected),
+        server_errors: shared.total(|counters| &counters.server_errors),
         first_server_error: shared.server_error(),
     })
 }
 
-/// Where an engine stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Not begun.
-    Idle,
-    /// Connections are being established.
-    Connecting,
-    /// All connections are ready.
-    Connected,
-    /// Each user makes one request.
-    Sweep,
-    /// All of these have ended; the warm-up waits for its start.
-    Swept,
-    /// Requests are sent that are not measured.
-    Warmup,
-    /// Requests are sent and measured.
-    Measuring,
-    /// Nothing more is sent; replies are awaited.
-    Draining,
-    /// Everything has ended as it should; the result is there.
-    Done,
-    /// It cannot go on; the error says why.
-    Failed,
-}
-
-/// What went through the server so far, to be set beside its own counts.
+/// Counts of traffic through the server, to be compared with the server's own counts.
 #[derive(Default, Serialize)]
-struct Exchanged {
+struct TrafficCounts {
     opened: u64,
     disconnected: u64,
-    /// Connections closed on purpose, and those that ended with an answer.
+    /// Connections closed on purpose, and connections ended by an HTTP response.
     churned: u64,
     answered: u64,
     published: u64,
@@ -275,17 +228,17 @@ struct Exchanged {
     delivered_bytes: u64,
 }
 
-impl From<&Shared> for Exchanged {
+impl From<&Shared> for TrafficCounts {
     fn from(shared: &Shared) -> Self {
         Self {
-            opened: shared.total(|gauges| &gauges.connections_opened),
-            disconnected: shared.total(|gauges| &gauges.disconnected),
-            churned: shared.total(|gauges| &gauges.churned),
-            answered: shared.total(|gauges| &gauges.answered),
-            published: shared.total(|gauges| &gauges.published),
-            published_bytes: shared.total(|gauges| &gauges.published_bytes),
-            delivered: shared.total(|gauges| &gauges.delivered),
-            delivered_bytes: shared.total(|gauges| &gauges.delivered_bytes),
+            opened: shared.total(|counters| &counters.connections_opened),
+            disconnected: shared.total(|counters| &counters.disconnected),
+            churned: shared.total(|counters| &counters.churned),
+            answered: shared.total(|counters| &counters.answered),
+            published: shared.total(|counters| &counters.published),
+            published_bytes: shared.total(|counters| &counters.published_bytes),
+            delivered: shared.total(|counters| &counters.delivered),
+            delivered_bytes: shared.total(|counters| &counters.delivered_bytes),
         }
     }
 }
@@ -307,34 +260,34 @@ struct RequestorProgress<'a> {
     mean_us: f64,
     max_us: f64,
     #[serde(flatten)]
-    exchanged: Exchanged,
+    exchanged: TrafficCounts,
 }
 
-/// Progress of a requestor that has been in `phase` for `elapsed_s` seconds.
+/// Return the progress of a requestor that has been in `phase` for `elapsed_s` seconds.
 pub(crate) fn encode_requestor_progress(
     shared: Option<&Shared>,
     phase: Phase,
     elapsed_s: f64,
 ) -> String {
-    let total = |counter: fn(&crate::shared::Gauges) -> &std::sync::atomic::AtomicU64| {
+    let total = |counter: fn(&crate::shared::ThreadCounters) -> &std::sync::atomic::AtomicU64| {
         shared.map_or(0, |shared| shared.total(counter))
     };
-    let count = total(|gauges| &gauges.second_count);
-    let max = shared.map_or(0, |shared| shared.most(|gauges| &gauges.second_max));
+    let count = total(|counters| &counters.second_count);
+    let max = shared.map_or(0, |shared| shared.max(|counters| &counters.second_max));
     encode(&RequestorProgress {
         phase,
         error: shared.and_then(Shared::error),
         elapsed_s,
         connections: shared.map_or(0, Shared::ready),
-        connect_failures: total(|gauges| &gauges.connect_failures),
-        sent: total(|gauges| &gauges.sent),
-        received: total(|gauges| &gauges.received),
-        outstanding: total(|gauges| &gauges.outstanding),
-        timed_out: total(|gauges| &gauges.timed_out),
-        errors: total(|gauges| &gauges.errors),
-        mean_us: total(|gauges| &gauges.second_sum) as f64 / count.max(1) as f64 / 1e3,
+        connect_failures: total(|counters| &counters.connect_failures),
+        sent: total(|counters| &counters.sent),
+        received: total(|counters| &counters.received),
+        outstanding: total(|counters| &counters.outstanding),
+        timed_out: total(|counters| &counters.timed_out),
+        errors: total(|counters| &counters.errors),
+        mean_us: total(|counters| &counters.second_sum) as f64 / count.max(1) as f64 / 1e3,
         max_us: max as f64 / 1e3,
-        exchanged: shared.map(Exchanged::from).unwrap_or_default(),
+        exchanged: shared.map(TrafficCounts::from).unwrap_or_default(),
     })
 }
 
@@ -350,10 +303,10 @@ struct ProviderProgress<'a> {
     /// Replies that wait.
     outstanding: u64,
     #[serde(flatten)]
-    exchanged: Exchanged,
+    exchanged: TrafficCounts,
 }
 
-/// Progress of a provider that has been in `phase` for `elapsed_s` seconds.
+/// Return the progress of a provider that has been in `phase` for `elapsed_s` seconds.
 pub(crate) fn encode_provider_progress(
     shared: Option<&Shared>,
     phase: Phase,
@@ -364,15 +317,15 @@ pub(crate) fn encode_provider_progress(
         error: shared.and_then(Shared::error),
         elapsed_s,
         connections: shared.map_or(0, Shared::ready),
-        connect_failures: shared.map_or(0, |s| s.total(|gauges| &gauges.connect_failures)),
-        received: shared.map_or(0, |s| s.total(|gauges| &gauges.received)),
-        sent: shared.map_or(0, |s| s.total(|gauges| &gauges.sent)),
-        outstanding: shared.map_or(0, |s| s.total(|gauges| &gauges.outstanding)),
-        exchanged: shared.map(Exchanged::from).unwrap_or_default(),
+        connect_failures: shared.map_or(0, |s| s.total(|counters| &counters.connect_failures)),
+        received: shared.map_or(0, |s| s.total(|counters| &counters.received)),
+        sent: shared.map_or(0, |s| s.total(|counters| &counters.sent)),
+        outstanding: shared.map_or(0, |s| s.total(|counters| &counters.outstanding)),
+        exchanged: shared.map(TrafficCounts::from).unwrap_or_default(),
     })
 }
 
-/// A plain struct as JSON.
+/// Return a plain struct as JSON.
 pub(crate) fn encode(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs serialise")
 }

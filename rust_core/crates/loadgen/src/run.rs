@@ -1,40 +1,41 @@
-//! The books of one requestor thread, from the start to the end of the drain: what is due, what was
-//! sent, and what became of it. No I/O and no clock; times are nanoseconds since the start.
+//! Accounting for the requests of one requestor thread, from the start to the end of the drain. No
+//! I/O and no clock; times are nanoseconds since the start.
 //!
-//! Every request that was due ends as exactly one of received, timed out and error, whatever the
-//! server does, and however late the engine runs.
+//! Every request that was due ends as exactly one of received, timed out and error, even if the
+//! server misbehaves or the engine runs late.
 //!
-//! A sweep, where there is one, comes first: one request of each user, all of which end before
-//! anything else begins. Numbers go on after it, so that its late replies are known for what they
-//! are; times begin anew.
+//! A sweep comes first, if there is one: one request of each user, all of which end before the
+//! warm-up begins. Request numbers go on after it, so that late replies are recognised. Times start
+//! at zero again.
 
 use protocol::nats::Headers;
+use serde::Serialize;
 
 use crate::config::{Arrivals, RequestorConfig};
-use crate::crew::share;
-use crate::inflight::{Inflight, Verdict};
-use crate::link::Message;
-use crate::payload::{self, Stream};
+use crate::connection::Message;
+use crate::inflight::{Inflight, ReplyKind};
+use crate::payload::{self, PayloadKind};
 use crate::profile::Profile;
 use crate::recorder::{Interval, Recorder, SECOND_NS, Second, Summary};
 use crate::rng::Rng;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, nanoseconds};
+use crate::shared::share;
 use crate::subject::parse_provider;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-mod answers;
+mod responses;
 
-/// Bits of an id below those that name the thread.
+/// Bits of an id below the thread's number.
 const SEQ_BITS: u32 = 48;
 const NO_RESPONDERS: u16 = 503;
 
-/// What became of the requests of one phase: `sent == received + timed_out + errors` when all have
+/// Outcomes of the requests of one phase: `sent == received + timed_out + errors` when all have
 /// ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
-    /// Requests that were due, those without a connection to send them on included.
+    /// Requests that were due, including those without a connection to send them on.
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) timed_out: u64,
@@ -61,27 +62,27 @@ impl Counts {
     }
 }
 
-/// What became of a sweep.
+/// Outcome of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sweep {
     pub(crate) counts: Counts,
-    /// From its start until the last of its requests had ended; 0 where that was not awaited.
+    /// Time from the start until the last request had ended; 0 if the run ended before.
     pub(crate) duration: u64,
 }
 
-/// Everything that a thread measured.
+/// All measurements of a thread.
 #[derive(Debug)]
 pub(crate) struct Totals {
-    /// Absent where none was asked for.
+    /// Absent without a sweep.
     pub(crate) sweep: Option<Sweep>,
     pub(crate) warmup: Counts,
     pub(crate) measured: Counts,
-    /// Messages that are no reply to any request.
+    /// Messages that are not a reply to any request.
     pub(crate) unmatched: u64,
-    /// How long after its planned time a measured request was sent at worst.
+    /// Longest time from the planned send time of a measured request to its sending.
     pub(crate) max_send_lag: u64,
-    /// Length of the measured phase, drain excluded: as planned, or until the last request was sent
-    /// where that was later.
+    /// Length of the measured phase without the drain: as planned, or until the last request was
+    /// sent if that was later.
     pub(crate) duration: u64,
     pub(crate) latency: Summary,
     pub(crate) service: Summary,
@@ -89,17 +90,17 @@ pub(crate) struct Totals {
     pub(crate) statuses: BTreeMap<u16, u64>,
 }
 
-/// See the module.
+/// Accounting of one thread.
 #[derive(Debug)]
 pub(crate) struct Run {
     schedule: Schedule,
-    /// What follows the sweep, until it does.
+    /// Schedule after the sweep, while that lasts.
     rest: Option<Schedule>,
     is_stopped: bool,
     inflight: Inflight,
-    /// From when a request was due until its reply came.
+    /// Latencies, from the planned send time to the reply.
     recorder: Recorder,
-    /// From when it was sent.
+    /// Service times, from the actual sending to the reply.
     service: Summary,
     has_sweep: bool,
     sweep: Sweep,
@@ -116,7 +117,7 @@ pub(crate) struct Run {
     last_sent: u64,
     second: Second,
     reply_bytes: usize,
-    /// Whether an answer's body is no reply with an id.
+    /// Whether a response's body is a page rather than a reply with an id.
     fetch: bool,
     /// Measured requests after which nothing more is sent.
     calls: u64,
@@ -126,12 +127,10 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The share of `users` of all users' requests, for thread `thread`.
+    /// Return the share of `users` of all users' requests, for thread `thread`.
     pub(crate) fn new(config: &RequestorConfig, thread: u32, users: u32) -> Self {
-        let begin = Duration::from_secs_f64(config.warmup_s);
-        let end = begin + Duration::from_secs_f64(config.duration_s);
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let end = nanoseconds(end);
+        let begin = nanoseconds(config.warmup_s);
+        let end = begin + nanoseconds(config.duration_s);
         let timeout = Duration::from_secs_f64(config.timeout_s);
         let rate = config.rate * f64::from(users) / f64::from(config.users);
         let inflight = if config.outstanding > 0 {
@@ -149,13 +148,13 @@ impl Run {
             let rng = Rng::new(config.seed ^ (u64::from(thread) << 32) ^ 1);
             Schedule::open(arrivals, rate, profile, phase, end, rng)
         };
-        let profile = Profile::new(begin.as_nanos() as f64, &config.profile);
+        let profile = Profile::new(begin as f64, &config.profile);
         let mut run = Self {
             schedule: schedule(config.arrivals, profile, end),
             rest: None,
             is_stopped: false,
             inflight,
-            recorder: Recorder::new(nanoseconds(begin)),
+            recorder: Recorder::new(begin),
             service: Summary::new(),
             has_sweep: config.sweep,
             sweep: Sweep::default(),
@@ -164,7 +163,7 @@ impl Run {
             unmatched: 0,
             first_warmup: 0,
             first_measured: u64::MAX,
-            measured_from: nanoseconds(begin),
+            measured_from: begin,
             max_send_lag: 0,
             last_sent: 0,
             second: Second::until(SECOND_NS),
@@ -186,20 +185,20 @@ impl Run {
         run
     }
 
-    /// Whether the sweep has not been followed by anything yet.
+    /// Return whether the sweep has not been followed by anything yet.
     #[inline]
     pub(crate) fn is_in_sweep(&self) -> bool {
         self.first_warmup == u64::MAX
     }
 
-    /// Whose request the sweep is at, while there are any to come.
+    /// Return the user whose request is next in the sweep; `None` after the sweep.
     #[inline]
     pub(crate) fn sweep_user(&self) -> Option<u32> {
         // Each user so far has been counted once.
         self.is_in_sweep().then_some(self.sweep.counts.sent as u32)
     }
 
-    /// Whether all requests of the sweep have ended, which it says once.
+    /// Return whether all requests of the sweep have just ended; true once.
     #[inline]
     pub(crate) fn poll_swept(&mut self, now: u64) -> bool {
         if !self.is_in_sweep() || self.sweep.duration > 0 {
@@ -212,7 +211,7 @@ impl Run {
         is_swept
     }
 
-    /// Goes on to the warm-up once the sweep is over; times are since the new start from now on.
+    /// Go on to the warm-up once the sweep is over; times are since the new start from now on.
     /// Whether it did.
     pub(crate) fn begin_warmup(&mut self) -> bool {
         let is_swept = self.sweep.duration > 0;
@@ -227,14 +226,14 @@ impl Run {
         true
     }
 
-    /// Whether requests have no planned times, so that whichever user can may send the next one.
+    /// Return whether requests have no planned times, so that any user may send the next one.
     #[inline]
     pub(crate) fn is_closed_loop(&self) -> bool {
         self.schedule.is_closed()
     }
 
-    /// The planned time of a request that is due at `now`, and that must be begun or refused next; in
-    /// a closed loop `now`, and it may also be left.
+    /// Return the planned time of a request that is due at `now`, and that must be begun or refused
+    /// next; in a closed loop `now`, and it may also be left.
     #[inline]
     pub(crate) fn poll_due(&mut self, now: u64) -> Option<u64> {
         let due = self.schedule.peek(now)?;
@@ -245,7 +244,7 @@ impl Run {
         Some(due)
     }
 
-    /// Notes a request that was due at `due` and is sent at `now`; returns the id that its payload
+    /// Note a request that was due at `due` and is sent at `now`; return the id that its payload
     /// opens with.
     #[inline]
     pub(crate) fn begin(&mut self, user: u32, provider: u16, due: u64, now: u64) -> u64 {
@@ -265,7 +264,7 @@ impl Run {
         self.thread << SEQ_BITS | self.inflight.begin(user, provider, due, now)
     }
 
-    /// Notes a request that was due at `due` and cannot be sent: its user has no connection.
+    /// Note a request that was due at `due` and cannot be sent: its user has no connection.
     pub(crate) fn refuse(&mut self, due: u64) {
         let is_measured = due >= self.measured_from;
         let counts = if is_measured {
@@ -280,7 +279,7 @@ impl Run {
         }
     }
 
-    /// Accounts for a message that `user` received at `now`; whether a request of theirs has ended.
+    /// Account for a message that `user` received at `now`; whether a request of theirs has ended.
     #[inline]
     pub(crate) fn handle_reply(&mut self, user: u32, message: &Message<'_>, now: u64) -> bool {
         if let Some(headers) = message.headers
@@ -296,20 +295,20 @@ impl Run {
         };
         let seq = id & ((1 << SEQ_BITS) - 1);
         match self.inflight.end(seq, user) {
-            Verdict::Awaited { planned, sent } => {
+            ReplyKind::Awaited { planned, sent } => {
                 let is_intact =
-                    payload::is_intact(message.payload, Stream::Reply, self.reply_bytes);
+                    payload::is_intact(message.payload, PayloadKind::Reply, self.reply_bytes);
                 self.accept(seq, is_intact, (planned, sent, now));
                 return true;
             }
-            Verdict::Duplicate => self.counts(seq).duplicates += 1,
-            Verdict::Late => self.counts(seq).late += 1,
-            Verdict::Unmatched => self.unmatched += 1,
+            ReplyKind::Duplicate => self.counts(seq).duplicates += 1,
+            ReplyKind::Late => self.counts(seq).late += 1,
+            ReplyKind::Unmatched => self.unmatched += 1,
         }
         false
     }
 
-    /// Counts the reply to request `seq`; `times` are when it was due, sent and replied to.
+    /// Count the reply to request `seq`; `times` are when it was due, sent and replied to.
     #[inline]
     fn accept(&mut self, seq: u64, is_intact: bool, times: (u64, u64, u64)) {
         let (planned, sent, now) = times;
@@ -328,7 +327,7 @@ impl Run {
         }
     }
 
-    /// A message without payload: 503 when nobody is subscribed to the request's subject.
+    /// Account for a status message; 503 means that the request's subject has no subscriber.
     #[cold]
     fn handle_status(&mut self, user: u32, headers: &[u8]) -> bool {
         let refused = Headers::parse(headers).ok().and_then(|headers| {
@@ -351,7 +350,7 @@ impl Run {
         refused.is_some()
     }
 
-    /// Ends the requests that have waited too long at `now`, and says whose they were.
+    /// End the requests that have timed out at `now`, and pass their users to `handle`.
     #[inline]
     pub(crate) fn expire(&mut self, now: u64, mut say: impl FnMut(u32)) {
         while let Some(user) = self.expire_one(now) {
@@ -359,7 +358,7 @@ impl Run {
         }
     }
 
-    /// Ends a request that has waited too long at `now`; whose it was.
+    /// End a request that has timed out at `now`, and return its user.
     #[inline]
     pub(crate) fn expire_one(&mut self, now: u64) -> Option<u32> {
         let seq = self.inflight.expire(now)?;
@@ -367,33 +366,33 @@ impl Run {
         Some(self.inflight.user(seq))
     }
 
-    /// See [`Inflight::is_awaited`].
+    /// Return whether a request of `user` waits; see [`Inflight::is_awaited`].
     pub(crate) fn is_awaited(&self, user: u32) -> bool {
         self.inflight.is_awaited(user)
     }
 
-    /// What records the measured phase, second by second; absent in the sweep.
+    /// Return the recorder of the measured phase; `None` in the sweep.
     #[inline]
     pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
         (!self.is_in_sweep()).then_some(&mut self.recorder)
     }
 
-    /// The replies of the second that is over at `now`.
+    /// Return the replies of the second that is over at `now`.
     #[inline]
     pub(crate) fn poll_second(&mut self, now: u64) -> Option<Second> {
         self.second.poll(now)
     }
 
-    /// Sends nothing from `now` on; told so again, it waits for no more replies, either.
+    /// Send nothing from `now` on. A second call ends the wait for replies, too.
     pub(crate) fn stop(&mut self, now: u64) {
         self.schedule.stop(now);
         self.rest = None;
         if std::mem::replace(&mut self.is_stopped, true) {
-            self.inflight.give_up();
+            self.inflight.expire_all();
         }
     }
 
-    /// Whether nothing is planned and nothing awaited any more at `now`.
+    /// Return whether nothing is planned and nothing awaited any more at `now`.
     #[inline]
     pub(crate) fn is_over(&self, now: u64) -> bool {
         self.rest.is_none()
@@ -402,11 +401,11 @@ impl Run {
             && self.inflight.waiting() == 0
     }
 
-    /// When something is to be done next, as seen at `now` and if nothing arrives before; `may_send` is
-    /// whether there is anybody to send a request that is due.
+    /// Return the time of the next action, as seen at `now`, if nothing arrives before. `may_send`
+    /// is whether a user can send a request that is due.
     #[inline]
     pub(crate) fn wakes_at(&self, now: u64, may_send: bool) -> u64 {
-        // While full, room comes only from what arrives or expires.
+        // While the ring is full, only replies and timeouts make room.
         let may_send = may_send && !self.inflight.is_full();
         let due = self.schedule.peek(now).filter(|_| may_send);
         let end = due
@@ -420,18 +419,18 @@ impl Run {
             .fold(self.second.end(), u64::min)
     }
 
-    /// Whether there are requests to come at `now`.
+    /// Return whether there are requests to come at `now`.
     #[inline]
     pub(crate) fn is_sending(&self, now: u64) -> bool {
         self.schedule.peek(now).is_some()
     }
 
-    /// Requests that wait for their replies.
+    /// Return the number of requests that wait for their replies.
     pub(crate) fn outstanding(&self) -> u64 {
         self.inflight.waiting()
     }
 
-    /// What became of all requests so far.
+    /// Return the outcomes of all requests so far.
     pub(crate) fn so_far(&self) -> Counts {
         let mut counts = self.warmup;
         counts.add(&self.measured);
@@ -439,7 +438,7 @@ impl Run {
         counts
     }
 
-    /// Closes the books at `now`: the totals, and the last interval.
+    /// End the run at `now`; return the totals and the last interval.
     pub(crate) fn finish(self, now: u64) -> (Totals, Option<Interval>) {
         let end = self.schedule.end().max(self.last_sent);
         // A run that was stopped in its sweep measured nothing.
@@ -470,7 +469,7 @@ impl Run {
         }
     }
 
-    /// The counts of what is sent before anything is measured.
+    /// Return the counts of the phase before the measured one.
     #[inline]
     fn counts_before(&mut self) -> &mut Counts {
         if self.is_in_sweep() {

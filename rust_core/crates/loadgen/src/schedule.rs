@@ -1,4 +1,4 @@
-//! When requests are due.
+//! Due times of requests.
 //!
 //! In an open loop the plan is fixed before anything is sent: however late the engine runs or the
 //! server answers, no request is moved or left out. A closed loop has no plan: a request is due as
@@ -8,17 +8,23 @@ use crate::config::Arrivals;
 use crate::profile::Profile;
 use crate::rng::Rng;
 
-const NS_PER_S: f64 = 1e9;
+/// Nanoseconds of a second.
+pub(crate) const NS_PER_S: f64 = 1e9;
 
 /// Least time between two turns that only the plan begins, in nanoseconds. What is due within it
 /// leaves together: at tens of thousands of requests a second, a timer for each would cost more than
 /// the requests. Latency runs from the planned time and so includes the wait.
 pub(crate) const PACING_NS: u64 = 100_000;
 
-/// Requests sent in one turn at most, so that replies are read in time even when the engine is late.
+/// Most requests sent in one turn, so that replies are read in time even if the engine is late.
 pub(crate) const SENDS_PER_TURN: u32 = 1024;
 
-/// When one thread's requests are due; times are nanoseconds since the start.
+/// Convert seconds to nanoseconds.
+pub(crate) fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * NS_PER_S).round() as u64
+}
+
+/// Due times of one thread's requests; times are nanoseconds since the start.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// Absent in a closed loop.
@@ -36,7 +42,7 @@ struct Plan {
     gap: f64,
     /// How the rate changes.
     profile: Profile,
-    /// What all planned times are moved by before they follow the profile, in nanoseconds.
+    /// Offset of all planned times before the profile is applied, in nanoseconds.
     offset: f64,
     /// Sum of the random gaps so far.
     elapsed: f64,
@@ -46,8 +52,9 @@ struct Plan {
 }
 
 impl Schedule {
-    /// `rate` requests a second, as `profile` changes that, until `end` nanoseconds. The plan is shifted
-    /// by `phase` mean gaps, so that threads with the same rate take turns.
+    /// Make a schedule of `rate` requests a second, changed by `profile`, until `end` nanoseconds.
+    /// Planned times are shifted by `phase` mean gaps, so that threads with the same rate
+    /// alternate.
     pub(crate) fn open(
         arrivals: Arrivals,
         rate: f64,
@@ -63,7 +70,8 @@ impl Schedule {
         }
     }
 
-    /// Requests whenever there is room for one, until `end` nanoseconds.
+    /// Make a closed loop's schedule, which has a request whenever there is room for one, until
+    /// `end` nanoseconds.
     pub(crate) fn closed(end: u64) -> Self {
         Self {
             plan: None,
@@ -72,7 +80,7 @@ impl Schedule {
         }
     }
 
-    /// The same, but with so many requests at most.
+    /// Limit the schedule to `requests` requests.
     pub(crate) fn limited(self, requests: u32) -> Self {
         Self {
             left: requests.into(),
@@ -80,20 +88,20 @@ impl Schedule {
         }
     }
 
-    /// Whether there are no planned times.
+    /// Return whether the schedule has no planned times.
     pub(crate) fn is_closed(&self) -> bool {
         self.plan.is_none()
     }
 
-    /// When the next request is due, room provided, as seen at `now`; `None` when there is none
-    /// before the end.
+    /// Return the due time of the next request as seen at `now`, if there is room for it; `None` if
+    /// the end comes before.
     #[inline]
     pub(crate) fn peek(&self, now: u64) -> Option<u64> {
         let next = self.plan.as_ref().map_or(now, |plan| plan.next);
         (next < self.end && self.left > 0).then_some(next)
     }
 
-    /// Goes on to the request after the next.
+    /// Go on to the request after the next.
     #[inline]
     pub(crate) fn advance(&mut self) {
         self.left = self.left.saturating_sub(1);
@@ -102,7 +110,7 @@ impl Schedule {
         }
     }
 
-    /// Ends the schedule at `now`; what was due before and has not been taken is dropped, too.
+    /// End the schedule at `now`; requests that were due before and were not taken are dropped.
     pub(crate) fn stop(&mut self, now: u64) {
         self.end = self.end.min(now);
         if let Some(plan) = &mut self.plan {
@@ -110,7 +118,7 @@ impl Schedule {
         }
     }
 
-    /// When the schedule ends, in nanoseconds since the start.
+    /// Return when the schedule ends, in nanoseconds since the start.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -149,7 +157,7 @@ impl Plan {
                 self.elapsed
             }
         };
-        // Rounded, and beyond all times where the profile is over.
+        // The cast saturates after the end of the profile, so the time is never reached.
         (self.profile.time_of(self.offset + after) + 0.5) as u64
     }
 }

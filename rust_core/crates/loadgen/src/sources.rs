@@ -3,30 +3,31 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::config::Target;
-use crate::crew::EngineError;
+use crate::error::EngineError;
+use crate::target::Target;
 
-/// Loopback connections from one source address at most. One address has 28,232 ephemeral ports by
-/// default, but the kernel's search for a free one is slow long before they run out, ports in
+/// Most loopback connections from one source address. One address has 28,232 ephemeral ports by
+/// default, but the kernel's search for a free one is slow long before that number, with ports in
 /// TIME_WAIT from earlier runs included.
 const CONNECTIONS_PER_LOOPBACK: u32 = 2_000;
 
 /// Ephemeral ports of one address by default, see ip(7).
 const DEFAULT_PORTS: u32 = 60_999 - 32_768 + 1;
 
-/// See the module.
+/// Local addresses of an engine's connections.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sources {
     /// The kernel's choice.
     Any,
     /// These in turn.
     Given(Box<[IpAddr]>),
-    /// Addresses of 127.0.0.0/8, all of which are local, so many connections each.
+    /// Addresses of 127.0.0.0/8, all of which are local, with this many connections each.
     Loopback(u32),
 }
 
 impl Sources {
-    /// Enough addresses for `connections` connections, or an error that says how many there must be.
+    /// Choose enough addresses for `connections` connections, or return an error with the needed
+    /// number.
     pub(crate) fn new(target: &Target, connections: u32) -> Result<Self, EngineError> {
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let ports = range.ok().and_then(|range| parse_ports(&range));
@@ -53,7 +54,8 @@ impl Sources {
         })
     }
 
-    /// The address for the connection with this number; `None` leaves the choice to the kernel.
+    /// Return the address for the connection with this number; `None` leaves the choice to the
+    /// kernel.
     pub(crate) fn of(&self, number: u32) -> Option<IpAddr> {
         match self {
             Self::Any => None,
@@ -68,7 +70,7 @@ impl Sources {
     }
 }
 
-/// How many ports the range has, whose first and last are given.
+/// Return the number of ports in a range, given as its first and last port.
 fn parse_ports(range: &str) -> Option<u32> {
     let mut ends = range.split_whitespace().map(str::parse::<u32>);
     let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
@@ -79,7 +81,7 @@ fn parse_ports(range: &str) -> Option<u32> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::config::Transport;
+    use crate::target::Transport;
 
     fn target(address: &str, sources: &[&str]) -> Target {
         Target {

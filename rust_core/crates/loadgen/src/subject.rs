@@ -11,25 +11,25 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// `/c/N`, the subject on which user N receives replies.
+    /// Return `/c/N`, the subject on which user N receives replies.
     #[inline]
     pub(crate) fn user(number: u32) -> Self {
         Self::new(*b"/c/", number)
     }
 
-    /// `/s/K`, the subject on which provider K receives requests.
+    /// Return `/s/K`, the subject on which provider K receives requests.
     #[inline]
     pub(crate) fn provider(number: u32) -> Self {
         Self::new(*b"/s/", number)
     }
 
-    /// `/b/S`, a subject that messages are broadcast on.
+    /// Return `/b/S`, a subject on which messages are broadcast.
     #[inline]
     pub(crate) fn broadcast(number: u32) -> Self {
         Self::new(*b"/b/", number)
     }
 
-    /// `/p/K`, the subject of publisher K, on which nothing is ever published.
+    /// Return `/p/K`, the subject of publisher K, on which nothing is ever published.
     pub(crate) fn publisher(number: u32) -> Self {
         Self::new(*b"/p/", number)
     }
@@ -61,7 +61,7 @@ impl Subject {
     }
 }
 
-/// The number of the provider whose subject this is.
+/// Return the number of the provider with this subject.
 pub(crate) fn parse_provider(subject: &[u8]) -> Option<u32> {
     let digits = subject.strip_prefix(b"/s/")?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -1,16 +1,13 @@
-//! What an engine does on its connections, as the reactor's handler sees it.
+//! The work of an engine on its connections, as the reactor's handler sees it.
 
 use std::time::Instant;
 
-use reactor::{ConnId, Io, Output};
+use reactor::{Clock, ConnId, Output};
 
-use crate::client::Client;
-use crate::connection::Connection;
-use crate::http::Answer;
-use crate::link::Message;
-use crate::outbox::Outbox;
+use crate::connection::{Connection, Message, Outbox, Response};
 use crate::rng::Rng;
-use crate::shared::Gauges;
+use crate::session::Io;
+use crate::shared::ThreadCounters;
 use crate::subject::Subject;
 
 /// A connection to append to.
@@ -20,73 +17,78 @@ pub(crate) struct Writer<'a> {
     pub(crate) keys: &'a mut Rng,
 }
 
-/// What follows when a connection that was ready is gone.
+/// Policy for a connection that was ready and is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// It is established again.
-    Repair,
-    /// It stays lost.
-    Accept,
-    /// It was closed on purpose, and is established again at once.
-    Churn,
-    /// Nobody needed it; it is established again when somebody does.
-    Idle,
+pub(crate) enum Reconnect {
+    /// Establish it again, with pauses.
+    Retry,
+    /// Leave it closed.
+    Never,
+    /// Establish it again at once, because it was closed on purpose.
+    AtOnce,
+    /// Establish it again when a request needs it.
+    OnDemand,
 }
 
-/// What an engine does on its connections. Members are its users or providers, counted from 0
-/// within the thread.
+/// Work of an engine on its connections. Members are its users or providers, counted from 0 within
+/// the thread.
 pub(crate) trait Workload: Sized + Send + 'static {
-    /// What its connections speak.
+    /// Protocol of its connections.
     type Link: Connection;
 
     /// Whether messages are answered on the connection that they arrive on.
-    const ANSWERS: bool;
+    const REPLIES: bool;
 
-    /// The number of a member among all threads' and processes'.
+    /// Return the number of a member among all threads' and processes'.
     fn number(&self, member: u32) -> u32;
 
-    /// The subject that a member subscribes to.
+    /// Return the subject that a member subscribes to.
     fn subject(&self, member: u32) -> Subject;
 
-    /// A connection is ready.
+    /// Note that a connection is ready.
     fn handle_ready(&mut self, member: u32, id: ConnId);
 
-    /// A connection that was ready is gone.
-    fn handle_lost(&mut self, member: u32, id: ConnId) -> Loss;
+    /// Note that a connection that was ready is gone; return the policy for it.
+    fn handle_lost(&mut self, member: u32, id: ConnId) -> Reconnect;
 
-    /// Bytes have arrived; what they hold is handed out next.
-    fn handle_slice(&mut self);
+    /// Note that a connection has ended with `items` items that the kernel had not wholly taken.
+    fn handle_unsent(&mut self, _items: u64) {}
 
-    /// A message has arrived. `writer` is there when the workload [answers](Self::ANSWERS).
+    /// Note that bytes have arrived, before their events are handled. `clock` is for workloads that
+    /// need the time.
+    fn handle_slice(&mut self, clock: &Clock);
+
+    /// Handle a message. `writer` is present if the workload [replies](Self::REPLIES).
     fn handle_message(&mut self, member: u32, message: &Message<'_>, writer: Option<Writer<'_>>);
 
-    /// The answer to a member's request over HTTP has arrived. Whether it is a message that somebody has
-    /// published, rather than the server's own words.
-    fn handle_answer(&mut self, _member: u32, _answer: &Answer<'_>) -> bool {
+    /// Handle the response to a member's HTTP request. Return whether it carries a published
+    /// message, rather than the server's own text.
+    fn handle_response(&mut self, _member: u32, _response: &Response<'_>) -> bool {
         false
     }
 
     /// Begin to send at `at`; after a sweep, to go on.
     fn handle_start(&mut self, at: Instant);
 
-    /// Send no more.
-    fn handle_stop(&mut self);
+    /// Send no more from `now` on.
+    fn handle_stop(&mut self, now: Instant);
 
-    /// Everything that arrived in this turn has been handed out.
-    fn poll_turn(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, gauges: &Gauges);
+    /// Do the work of a turn, after everything received in it was handled.
+    fn poll_turn(&mut self, io: &mut Io<Self::Link>, keys: &mut Rng, counters: &ThreadCounters);
 
-    /// A member who needs a connection that nothing else will establish.
+    /// Return a member who needs a connection that nothing else will establish.
     #[inline]
     fn poll_wanted(&mut self) -> Option<u32> {
         None
     }
 
-    /// Whether everything is done that was asked for.
+    /// Return whether all work is done at `now`.
     #[inline]
-    fn is_over(&self) -> bool {
+    fn is_over(&self, _now: Instant) -> bool {
         false
     }
 
-    /// This turn's output was written; the kernel has taken `items` items since the beginning.
-    fn handle_written(&mut self, items: u64, gauges: &Gauges);
+    /// Note that the turn's output was written; the kernel has taken `items` items since the
+    /// beginning.
+    fn handle_written(&mut self, items: u64, counters: &ThreadCounters);
 }

@@ -1,5 +1,5 @@
-//! The broadcaster against a small server that does what it should, and against one that does not:
-//! every delivery is accounted for either way.
+//! The broadcaster against a correct server and against faulty ones: every delivery is accounted
+//! for.
 #![allow(clippy::unwrap_used)]
 
 mod server;
@@ -14,7 +14,7 @@ use subjectbus_loadgen::{Broadcaster, BroadcasterConfig, EngineError, Phase};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// 60 users, 100 messages a second for one second.
+/// Make a broadcaster of 60 users and 100 messages a second for one second.
 fn broadcaster(is_ws: bool, address: SocketAddr, more: &str) -> Broadcaster {
     let base = format!(
         r#"{{"transport":"{}","address":"{address}","users":60,"rate":100,"duration_s":1,
@@ -35,7 +35,7 @@ fn snapshot(engine: &Broadcaster) -> Value {
     serde_json::from_str(&engine.progress()).unwrap()
 }
 
-/// Polls the progress until `condition` holds.
+/// Poll the progress until `condition` holds.
 fn wait_until(engine: &Broadcaster, condition: impl Fn(&Value) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -85,7 +85,7 @@ fn in_all(result: &Value, key: &str) -> u64 {
     count(result, key) + count(&result["warmup"], key)
 }
 
-/// The identities that hold whatever happened.
+/// Assert the identities that hold in every run.
 fn assert_accounted(result: &Value) {
     let ended = in_all(result, "received") + count(result, "missing");
     assert_eq!(in_all(result, "expected"), ended, "{result}");
@@ -97,7 +97,7 @@ fn assert_accounted(result: &Value) {
     assert_eq!(total("sent"), count(result, "sent"));
 }
 
-/// All counts that should be zero in a run without faults, but for those in `except`.
+/// Assert that all counts that a run without faults has at zero are zero, except those in `except`.
 fn assert_clean(result: &Value, except: &[&str]) {
     for key in [
         "connect_failures",
@@ -141,10 +141,11 @@ fn every_message_reaches_every_user_of_its_subject() {
         assert_eq!(count(&result["spread"], "count"), 150);
         let spread = count(&result["spread"], "max_ns");
         assert!(spread > 0 && spread <= count(&result["latency"], "max_ns"));
-        assert_eq!(result["duration_s"], 1.5);
+        // Longer if the machine kept the last message from leaving in time.
+        assert!(result["duration_s"].as_f64() >= Some(1.5), "{result}");
         assert_eq!(count(&result, "connections"), 60 + subjects.min(3));
         assert_eq!(result["messages"], Value::Null);
-        assert_eq!(result["intervals"].as_array().unwrap().len(), 2);
+        assert!(result["intervals"].as_array().unwrap().len() >= 2);
     }
 }
 
@@ -162,7 +163,7 @@ fn poisson_arrivals_large_messages_and_the_smallest() {
 }
 
 #[test]
-fn a_closed_loop_keeps_its_messages_under_way() {
+fn a_closed_loop_keeps_its_messages_in_flight() {
     for (outstanding, threads) in [(1, 1), (16, 2)] {
         let server = Server::start(false, Faults::default());
         let more = format!(
@@ -184,14 +185,14 @@ fn a_closed_loop_keeps_its_messages_under_way() {
 
 #[test]
 fn a_lost_delivery_is_missing_and_does_not_stop_a_closed_loop() {
-    for loop_of in [r#""rate":100"#, r#""outstanding":4,"timeout_s":0.2"#] {
+    for loop_of in [r#""rate":100"#, r#""outstanding":4"#] {
         let drop_every = 997;
         let faults = Faults {
             drop_every,
             ..Faults::default()
         };
         let server = Server::start(true, faults);
-        let more = format!(r#"{{"timeout_s":0.5,{loop_of}}}"#);
+        let more = format!(r#"{{"timeout_s":2,{loop_of}}}"#);
         let result = run(true, &server, &more);
         assert_clean(&result, &["missing", "incomplete"]);
         let dropped = Done::count(&server.done().dropped);
@@ -227,16 +228,18 @@ fn duplicates_and_corrupt_messages_are_no_deliveries() {
 #[test]
 fn who_loses_the_connection_misses_the_rest() {
     let server = Server::start(true, Faults::default());
-    let engine = connected(true, &server, r#"{"threads":2,"subjects":3}"#);
+    // The engine would wait for this user longer than the test does.
+    let more = r#"{"threads":2,"subjects":3,"duration_s":600,"timeout_s":600}"#;
+    let engine = connected(true, &server, more);
     engine.start(None).unwrap();
     wait_until(&engine, |progress| count(progress, "sent") > 30);
     server.disconnect("/b/1");
-    let began = Instant::now();
+    let is_seen = |progress: &Value| count(progress, "connections") == 60;
+    wait_until(&engine, is_seen);
+    let before = count(&snapshot(&engine), "sent");
+    wait_until(&engine, |progress| count(progress, "sent") > before + 6);
+    engine.stop().unwrap();
     let result = result(&engine);
-    assert!(
-        began.elapsed() < Duration::from_secs(4),
-        "nobody is waited for"
-    );
     assert_clean(&result, &["disconnected", "missing", "incomplete"]);
     assert_eq!(
         (
@@ -246,7 +249,8 @@ fn who_loses_the_connection_misses_the_rest() {
         (1, 60)
     );
     let missing = count(&result, "missing");
-    assert!((1..30).contains(&missing), "{missing}");
+    let on_its_subject = count(&result, "sent").div_ceil(3);
+    assert!((2..on_its_subject).contains(&missing), "{missing}");
     assert_eq!(count(&result, "incomplete"), missing);
 }
 
@@ -270,19 +274,20 @@ fn a_closed_loop_goes_on_without_those_who_have_gone() {
 #[test]
 fn a_message_that_cannot_be_published_is_an_error_and_missing() {
     let server = Server::start(false, Faults::default());
-    let engine = connected(false, &server, r#"{"timeout_s":0.5}"#);
+    let engine = connected(false, &server, r#"{"duration_s":600}"#);
     engine.start(None).unwrap();
     wait_until(&engine, |progress| count(progress, "sent") > 30);
     server.disconnect("/p/0");
+    wait_until(&engine, |progress| count(progress, "errors") > 10);
+    engine.stop().unwrap();
     let result = result(&engine);
     assert_clean(
         &result,
         &["disconnected", "missing", "incomplete", "errors"],
     );
-    assert_eq!(count(&result, "sent"), 100);
-    let errors = count(&result, "errors");
-    assert!((1..80).contains(&errors), "{errors}");
-    // What was on its way when the connection broke is missing, too.
+    let (sent, errors) = (count(&result, "sent"), count(&result, "errors"));
+    assert!(errors > 10 && sent - errors > 30, "{result}");
+    // Messages in flight when the connection broke are missing, too.
     assert!(count(&result, "missing") >= errors * 60, "{result}");
 }
 
@@ -296,7 +301,7 @@ fn a_closed_loop_without_its_publisher_waits() {
     let result = result(&engine);
     assert_clean(&result, &["disconnected", "missing", "incomplete"]);
     assert_eq!(result["duration_s"], 1.0);
-    // Only what was on its way when the connection broke.
+    // Only messages that were in flight when the connection broke.
     assert!(count(&result, "missing") <= 4 * 60, "{result}");
 }
 
@@ -313,7 +318,7 @@ fn processes_that_share_the_users_are_one_together() {
     );
     let now = clock_gettime(ClockId::Monotonic);
     let at = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 + 100_000_000;
-    // By the run's clock, which is an hour ahead.
+    // On the run's clock, which is an hour ahead.
     let at = at + 3_600_000_000_000;
     follower.start(Some(at)).unwrap();
     leader.start(Some(at)).unwrap();
@@ -362,7 +367,7 @@ fn stopping_early_keeps_what_was_measured() {
         engine.stop().unwrap();
         let result = result(&engine);
         assert_clean(&result, &[]);
-        assert!(result["duration_s"].as_f64().unwrap() < 20.0);
+        assert!(result["duration_s"].as_f64() < Some(600.0));
         assert!(count(&result, "received") >= 60);
     }
 }

@@ -5,7 +5,9 @@
 mod common;
 mod server;
 
-use common::{assert_accounted, assert_clean, count, provider, requestor, result, run, wait_for};
+use common::{
+    assert_accounted, assert_clean, count, provider, requestor, result, run, wait_for, wait_until,
+};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 use server::{Done, Faults, Server};
@@ -70,14 +72,14 @@ fn without_a_connection_a_closed_loop_sends_from_others() {
     assert!(count(&result, "sent") > 500, "{result}");
 }
 
-/// CLOCK_MONOTONIC now, in nanoseconds.
+/// Return CLOCK_MONOTONIC, in nanoseconds.
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[test]
-fn a_start_is_at_its_time_of_the_runs_clock() {
+fn a_start_is_by_the_runs_clock() {
     const HOUR_NS: u64 = 3_600_000_000_000;
     let server = Server::start(false, Faults::default());
     let provider = provider(false, server.address, "");
@@ -91,22 +93,17 @@ fn a_start_is_at_its_time_of_the_runs_clock() {
         wait_for("connected", || requestor.progress());
         requestor
     };
+    // On this machine's clock nothing would begin for an hour.
+    let now = connected();
+    now.start(Some(monotonic_ns() + HOUR_NS)).unwrap();
+    let result = result(&now);
+    assert_clean(&result, &[]);
+    assert_eq!(count(&result, "sent"), 1000);
+    assert_eq!(count(&result["warmup"], "sent"), 400);
     let to_come = connected();
-    let at = monotonic_ns() + 300_000_000;
-    to_come.start(Some(at + HOUR_NS)).unwrap();
-    let result_to_come = result(&to_come);
-    assert!(monotonic_ns() >= at + 700_000_000, "{result_to_come}");
-    // What was due while nobody had heard of the start is sent late, and counts so.
-    let past = connected();
-    past.start(Some(monotonic_ns() + HOUR_NS - 500_000_000))
-        .unwrap();
-    let result_past = result(&past);
-    assert!(count(&result_past, "max_send_lag_ns") >= 300_000_000);
-    for result in [result_to_come, result_past] {
-        assert_clean(&result, &[]);
-        assert_eq!(count(&result, "sent"), 1000);
-        assert_eq!(count(&result["warmup"], "sent"), 400);
-    }
+    to_come.start(Some(monotonic_ns() + 2 * HOUR_NS)).unwrap();
+    let snapshot = wait_for("warmup", || to_come.progress());
+    assert_eq!(count(&snapshot, "sent"), 0);
 }
 
 #[test]
@@ -123,11 +120,12 @@ fn an_open_loop_follows_its_profile() {
         assert_eq!(count(&result["intervals"][0], "sent"), 0);
         // Five deviations of the Poisson distribution.
         assert!((least..=most).contains(&count(&result, "sent")), "{result}");
-        assert_eq!(result["duration_s"], 2.0);
+        // Longer if the machine kept the last request from leaving in time.
+        assert!(result["duration_s"].as_f64() >= Some(2.0), "{result}");
     }
 }
 
-/// Starts a requestor with a sweep, and returns once that is over.
+/// Start a requestor with a sweep, and return once the sweep is over.
 fn swept(server: &Server, is_ws: bool, more: &str) -> (subjectbus_loadgen::Provider, Requestor) {
     let provider = provider(is_ws, server.address, "");
     provider.connect().unwrap();
@@ -216,7 +214,7 @@ fn churn_closes_connections_and_brings_them_back_without_a_loss() {
     for (is_ws, load) in [
         (true, r#","threads":2"#),
         (false, r#","outstanding":20"#),
-        // Nobody is ever without a request, but for those whose turn it is.
+        // No user is ever without a request, except those that churn disconnects.
         (true, r#","users":6,"outstanding":60"#),
     ] {
         let server = Server::start(is_ws, Faults::default());
@@ -287,12 +285,10 @@ fn a_drain_that_is_given_up_leaves_what_was_outstanding_timed_out() {
         requestor.connect().unwrap();
         wait_for("connected", || requestor.progress());
         requestor.start(None).unwrap();
-        let begun = || serde_json::from_str::<Value>(&requestor.progress()).unwrap();
-        let deadline = std::time::Instant::now() + common::PATIENCE;
-        while count(&begun(), "outstanding") < 10 || count(&begun(), "received") < 10 {
-            assert!(std::time::Instant::now() < deadline, "{}", begun());
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        wait_until(
+            || requestor.progress(),
+            |now| count(now, "outstanding") >= 10 && count(now, "received") >= 10,
+        );
         requestor.stop().unwrap();
         wait_for("draining", || requestor.progress());
         requestor.stop().unwrap();

@@ -1,5 +1,5 @@
-//! Requests over HTTP against a gateway that does what it should, and against servers that do not:
-//! every request is accounted for either way.
+//! Requests over HTTP against a correct gateway and against faulty servers: every request is
+//! accounted for.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -28,7 +28,7 @@ fn caller(transport: &str, site: &Site, more: &str) -> Requestor {
     Requestor::new(RequestorConfig::from_json(&json).unwrap())
 }
 
-/// Runs callers to their end.
+/// Run HTTP users to their end.
 fn call(transport: &str, site: &Site, more: &str) -> Value {
     let requestor = caller(transport, site, more);
     requestor.connect().unwrap();
@@ -44,7 +44,7 @@ fn call(transport: &str, site: &Site, more: &str) -> Value {
     result
 }
 
-/// Runs callers against a gateway with all four providers behind it.
+/// Run HTTP users against a gateway with all four providers behind it.
 fn call_providers(transport: &str, faults: Faults, more: &str) -> (Value, Site) {
     let server = Server::start(false, server::Faults::default());
     let provider = provider(false, server.address, "");
@@ -69,11 +69,12 @@ fn every_call_is_answered_on_connections_that_are_kept() {
     assert_clean(&result, &[]);
     let ended = ["sent", "received"].map(|key| count(&result, key));
     assert_eq!(ended, [500, 500]);
-    assert!(result["duration_s"].as_f64().unwrap() < 20.0, "{result}");
+    // The calls have ended it, not the time.
+    assert!(result["duration_s"].as_f64() < Some(30.0), "{result}");
     assert_eq!(count(&result, "connections_opened"), 8);
     assert_eq!(Done::count(&site.done().accepted), 8);
     assert_eq!(Done::count(&site.done().requests), 500);
-    assert!(Done::count(&site.done().most_under_way) <= 8);
+    assert!(Done::count(&site.done().most_in_flight) <= 8);
 }
 
 #[test]
@@ -179,7 +180,7 @@ fn what_is_no_answer_is_said() {
     assert_eq!(ended.map(|key| count(&result, key)), [95, 5, 5, 5]);
     assert_eq!(
         result["first_server_error"],
-        "HTTP: an answer without a length"
+        "HTTP: a response without a length"
     );
 }
 
@@ -207,9 +208,10 @@ fn a_connection_that_ends_after_an_answer_is_not_lost() {
     assert_clean(&result, &[]);
     assert_eq!(count(&result, "received"), 100);
     let accepted = Done::count(&site.done().accepted);
-    // Nobody needed a connection after the last ones.
+    // No request needed a connection after the last ones.
     assert!((20..=28).contains(&accepted), "{accepted}");
-    // Without a word the next request may be lost with it, and is an error then.
+    // Without an announcement the next request may be lost with the connection, and is an error
+    // then.
     let unsaid = Faults {
         leave_every: 5,
         ..Faults::default()
@@ -229,7 +231,7 @@ fn unanswered_requests_time_out_and_their_connections_with_them() {
     let (result, site) = fetch(
         "rest",
         faults,
-        r#","calls":100,"timeout_s":0.3,"duration_s":30"#,
+        r#","calls":100,"timeout_s":2,"duration_s":30"#,
     );
     assert_clean(&result, &["timed_out"]);
     let ended = ["sent", "received", "timed_out"].map(|key| count(&result, key));
@@ -244,18 +246,18 @@ fn an_open_loop_sends_late_what_finds_nobody_free() {
         delay: Duration::from_millis(20),
         ..Faults::default()
     };
-    // Two users make at most 100 requests a second, and 150 are due in the first.
+    // Two users make at most 100 requests a second, and 150 are due in the first second.
     let (result, site) = fetch("rest", faults, r#","users":2,"rate":150"#);
     assert_clean(&result, &[]);
     assert_eq!(
         (count(&result, "sent"), count(&result, "received")),
         (150, 150)
     );
-    assert!(result["duration_s"].as_f64().unwrap() > 1.4, "{result}");
-    assert_eq!(Done::count(&site.done().most_under_way), 2);
-    let mean = |key: &str| count(&result[key], "sum_ns") / 150_000_000;
-    assert!(mean("latency") > 200, "{}", mean("latency"));
-    assert!((20..60).contains(&mean("service")), "{}", mean("service"));
+    assert_eq!(Done::count(&site.done().most_in_flight), 2);
+    // However slow the machine is, the wait for a free user is in the latency alone.
+    let sum = |key: &str| count(&result[key], "sum_ns");
+    assert!(sum("latency") > sum("service"), "{result}");
+    assert!(result["duration_s"].as_f64() > Some(1.0), "{result}");
 }
 
 #[test]
@@ -275,15 +277,7 @@ fn a_server_that_is_not_there_fails_the_connect_phase() {
     );
     let requestor = Requestor::new(RequestorConfig::from_json(&json).unwrap());
     requestor.connect().unwrap();
-    let deadline = std::time::Instant::now() + common::PATIENCE;
-    let snapshot = loop {
-        let snapshot: Value = serde_json::from_str(&requestor.progress()).unwrap();
-        if snapshot["phase"] == "failed" {
-            break snapshot;
-        }
-        assert!(std::time::Instant::now() < deadline, "{snapshot}");
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let snapshot = wait_for("failed", || requestor.progress());
     let error = snapshot["error"].as_str().unwrap();
     assert!(error.starts_with("http://127.0.0.1:"), "{error}");
     assert!(

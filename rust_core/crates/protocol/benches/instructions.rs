@@ -1,7 +1,7 @@
 //! Instruction counts of the codec, compared with the record by `make instructions`.
 //!
-//! Inputs are of the sizes that most messages have. Each benchmark handles [`MESSAGES`] of them, so
-//! that what surrounds the code under test hardly counts, and its teardown checks that it did.
+//! Inputs have the sizes of most messages. Each benchmark handles [`MESSAGES`] of them, so that the
+//! code around it hardly counts. Its teardown checks the number of handled messages.
 
 #![allow(
     missing_docs,
@@ -23,7 +23,7 @@ use subjectbus_protocol::ws::frame::{self, Header};
 use subjectbus_protocol::ws::{Batch, Decoder, Event, OpCode, Role, mask};
 
 const MESSAGES: usize = 960;
-/// Messages that share a read or a frame where a benchmark says "many".
+/// Messages that share a read or a frame in a benchmark of "many".
 const MANY: usize = 16;
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 
@@ -40,7 +40,7 @@ struct Reads {
     size: usize,
 }
 
-/// [`MESSAGES`] messages that `append` writes, `per_read` of them in each read.
+/// Return [`MESSAGES`] messages that `append` writes, `per_read` of them in each read.
 fn reads(per_read: usize, append: impl Fn(&mut Vec<u8>)) -> Reads {
     let mut wire = Vec::new();
     append(&mut wire);
@@ -80,7 +80,7 @@ fn msgs(per_read: usize) -> Reads {
     })
 }
 
-/// The buffer comes back with the number, so that it is freed outside of what is counted.
+/// Number of messages, and the buffer, which is freed outside of the measurement.
 type Handled = (usize, Vec<u8>);
 
 fn check((handled, _): Handled) {
@@ -99,7 +99,7 @@ fn header(Reads { wire, size }: Reads) -> Handled {
     (parsed.count(), wire)
 }
 
-/// Buffers of the given length, one after the other.
+/// Return buffers of the given length, one after the other.
 fn payloads(size: usize) -> Reads {
     reads(1, |wire| wire.resize(wire.len() + size, b'x'))
 }
@@ -116,7 +116,7 @@ fn unmask(Reads { mut wire, size }: Reads) -> Handled {
     (count, wire)
 }
 
-/// Decodes every read; the number of complete messages.
+/// Decode every read; return the number of complete messages.
 #[inline]
 fn decode(wire: &mut [u8], size: usize, role: Role) -> usize {
     let mut decoder = Decoder::new(role, 1 << 20);
@@ -151,7 +151,7 @@ fn decode_unmasked(Reads { mut wire, size }: Reads) -> Handled {
     (decode(&mut wire, size, Role::Client), wire)
 }
 
-/// An output buffer that never has to grow.
+/// Return an output buffer that never has to grow.
 fn output() -> Vec<u8> {
     Vec::with_capacity(MESSAGES * 256)
 }
@@ -188,7 +188,7 @@ library_benchmark_group!(
     benchmarks = header, unmask, decode_masked, decode_unmasked, batch
 );
 
-/// Parses every read; the number of operations that `is_message` takes.
+/// Parse every read; return the number of operations that `is_message` accepts.
 #[inline]
 fn parse<S: Side>(Reads { wire, size }: &Reads, is_message: impl Fn(&S::Op<'_>) -> bool) -> usize {
     let limits = black_box(Limits {
@@ -281,7 +281,8 @@ fn parse_request(Reads { wire, size }: Reads) -> Handled {
     (parsed.count(), wire)
 }
 
-/// Heads of 58 fields, with a `Connection` list of so many members as the last; 0 for another field there.
+/// Return heads of 58 fields, with a `Connection` list of `members` members as the last; 0 for
+/// another field there.
 fn crowded(members: usize) -> Reads {
     let names = (0..57).map(|n| format!("X-Application-Field-{n:02}: 0123456789abcdef\r\n"));
     let list: Vec<_> = (0..members).map(|n| format!("x{n:04}")).collect();
@@ -294,7 +295,7 @@ fn crowded(members: usize) -> Reads {
     heads(head.as_bytes())
 }
 
-// What the gateway does with a head before it forwards the fields that are not of the connection.
+// As the gateway does with a head before it forwards the fields of the request.
 #[library_benchmark(setup = crowded, teardown = check)]
 #[bench::no_list(0)]
 #[bench::longest_list(16)]

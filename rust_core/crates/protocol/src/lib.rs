@@ -1,9 +1,8 @@
 //! The wire protocols of subjectbus as state machines without I/O: bytes in, events out.
 //!
-//! Nothing in this crate owns a socket, reads a clock or starts a thread. A caller hands in the
-//! bytes that it received, takes the events that they hold, and appends what it wants to send to
-//! a buffer of its own. Every decoder resumes at any byte boundary, copies only what a read left
-//! incomplete, and answers bad input with a typed error, never with a panic.
+//! The crate owns no socket, reads no clock and starts no thread. A caller passes received bytes,
+//! takes the decoded events, and appends output to its own buffer. Every decoder resumes at any
+//! byte boundary and copies only incomplete items. Bad input causes a typed error, never a panic.
 //!
 //! * [`http`]: HTTP/1.1, heads and bodies of requests and responses ([RFC 9112]).
 //! * [`ws`]: the WebSocket handshake, frames and messages, for both roles ([RFC 6455]).

@@ -1,5 +1,5 @@
-//! In steady state no message costs an allocation: what lies whole in a read is decoded, parsed and
-//! encoded without any.
+//! In steady state no message costs an allocation: messages that lie whole in a read are decoded,
+//! parsed and encoded without any.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ const LIMITS: Limits = Limits {
     headers: true,
 };
 
-/// Frames of two operations each, as `append` writes them.
+/// Return frames of two operations each, as `append` writes them.
 fn frames(key: Option<[u8; 4]>, append: impl Fn(&mut Vec<u8>, usize)) -> Vec<u8> {
     let mut wire = Vec::new();
     for n in (0..MESSAGES).step_by(2) {
@@ -36,7 +36,7 @@ fn frames(key: Option<[u8; 4]>, append: impl Fn(&mut Vec<u8>, usize)) -> Vec<u8>
     wire
 }
 
-/// Gives the payload of each binary frame of `wire` to `take`.
+/// Pass the payload of each binary frame of `wire` to `take`.
 fn decode(wire: &mut [u8], role: Role, mut take: impl FnMut(&[u8])) {
     let mut decoder = Decoder::new(role, 1 << 20);
     let mut input = wire;
@@ -53,7 +53,7 @@ fn decode(wire: &mut [u8], role: Role, mut take: impl FnMut(&[u8])) {
     }
 }
 
-/// Sends every message on to a subscriber, as the server does; their number.
+/// Forward every message to a subscriber, as the server does; return their number.
 fn serve(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
     let (mut parser, mut batch) = (Parser::<FromClient>::new(), Batch::new());
     let mut messages = 0;
@@ -87,7 +87,7 @@ fn serve(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
     messages
 }
 
-/// Answers every message, as a client that provides a service does; their number.
+/// Answer every message, as a client that provides a service does; return their number.
 fn answer(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
     let (mut parser, mut batch) = (Parser::<FromServer>::new(), Batch::new());
     let mut messages = 0;
@@ -110,7 +110,7 @@ fn answer(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
     messages
 }
 
-/// Runs `handle` once to let the output buffer grow, then checks that it allocates no more.
+/// Run `handle` once to let the output buffer grow, then check that it allocates no more.
 fn check(wire: &[u8], handle: impl Fn(&mut [u8], &mut Vec<u8>) -> usize) {
     let mut out = Vec::new();
     assert_eq!(handle(&mut wire.to_vec(), &mut out), MESSAGES);
@@ -152,7 +152,7 @@ fn a_client_allocates_nothing_for_a_message() {
     check(&wire, answer);
 }
 
-/// Echoes every request with its decoded path before it, as a gateway does; their number.
+/// Echo every request with its decoded path before it, as a gateway does; return their number.
 fn echo(wire: &[u8], out: &mut Vec<u8>) -> usize {
     let mut input = wire;
     let mut requests = 0;

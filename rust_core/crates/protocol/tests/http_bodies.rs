@@ -11,18 +11,18 @@ use subjectbus_protocol::http::{
 
 const SIZE: HttpError = HttpError::Malformed("invalid chunk size");
 const EXTENSION: HttpError = HttpError::Malformed("invalid chunk extension");
-const DATA: HttpError = HttpError::Malformed("chunk does not end where it should");
+const DATA: HttpError = HttpError::Malformed("chunk data does not end with CR LF");
 const TRAILER: HttpError = HttpError::Malformed("invalid trailer");
 
-/// What a decoder made of the bytes that it was given.
+/// Content that a decoder found.
 #[derive(Debug, PartialEq)]
 struct Decoded {
     data: Vec<u8>,
-    /// The bytes after the body, where it is complete.
+    /// Bytes after the body, if it is complete.
     rest: Option<Vec<u8>>,
 }
 
-/// Decodes `bytes`, given in pieces of at most `len` bytes.
+/// Decode `bytes`, given in pieces of at most `len` bytes.
 fn decode_pieces(framing: Framing, bytes: &[u8], len: usize) -> Result<Decoded, HttpError> {
     let mut decoder = BodyDecoder::new(framing);
     let mut data = Vec::new();
@@ -217,25 +217,26 @@ fn extensions_and_trailers_are_bounded() {
     }
 }
 
-/// What a connection's bytes say, independent of how they were cut.
+/// Events of a connection, independent of the cuts.
 #[derive(Debug, PartialEq)]
-enum Said {
+enum Parsed {
     Request {
         method: String,
         target: String,
         fields: usize,
     },
     Body(Vec<u8>),
-    /// What went wrong, after which nothing is read.
+    /// Error, after which nothing is read.
     Error(HttpError),
 }
 
-/// A server's side of a connection: keeps what has arrived of a head, and nothing of a body.
+/// A server's side of a connection, which keeps the bytes of an incomplete head and nothing of a
+/// body.
 #[derive(Default)]
 struct Connection {
     kept: Vec<u8>,
     body: Option<(BodyDecoder, Vec<u8>)>,
-    said: Vec<Said>,
+    said: Vec<Parsed>,
 }
 
 impl Connection {
@@ -250,7 +251,7 @@ impl Connection {
                     return Ok(());
                 };
                 let framing = head.control()?.framing;
-                self.said.push(Said::Request {
+                self.said.push(Parsed::Request {
                     method: head.method.to_owned(),
                     target: head.target.to_owned(),
                     fields: head.headers.iter().count(),
@@ -262,7 +263,7 @@ impl Connection {
             match decoder.next(&mut input)? {
                 Some(BodyEvent::Data(more)) => data.extend_from_slice(more),
                 Some(BodyEvent::End) => {
-                    self.said.push(Said::Body(std::mem::take(data)));
+                    self.said.push(Parsed::Body(std::mem::take(data)));
                     self.body = None;
                 }
                 None => return Ok(()),
@@ -271,8 +272,8 @@ impl Connection {
     }
 }
 
-/// What `bytes` say when they arrive in pieces of these lengths, repeated.
-fn said(bytes: &[u8], lens: &[usize]) -> Vec<Said> {
+/// Return the events of `bytes` that arrive in pieces of these lengths, repeated.
+fn parsed(bytes: &[u8], lens: &[usize]) -> Vec<Parsed> {
     let mut connection = Connection::default();
     let mut rest = bytes;
     for len in lens.iter().cycle() {
@@ -282,7 +283,7 @@ fn said(bytes: &[u8], lens: &[usize]) -> Vec<Said> {
         let (piece, after) = rest.split_at((*len).clamp(1, rest.len()));
         rest = after;
         if let Err(error) = connection.receive(piece) {
-            connection.said.push(Said::Error(error));
+            connection.said.push(Parsed::Error(error));
             break;
         }
     }
@@ -343,13 +344,13 @@ proptest! {
     ) {
         let wire = encoded(&requests);
         let want = requests.iter().flat_map(|request| [
-            Said::Request { method: "POST".into(), target: request.target.clone(), fields: 2 },
-            Said::Body(request.body()),
+            Parsed::Request { method: "POST".into(), target: request.target.clone(), fields: 2 },
+            Parsed::Body(request.body()),
         ]);
         let want: Vec<_> = want.collect();
-        prop_assert_eq!(&said(&wire, &[usize::MAX]), &want);
-        prop_assert_eq!(&said(&wire, &[1]), &want);
-        prop_assert_eq!(&said(&wire, &lens), &want);
+        prop_assert_eq!(&parsed(&wire, &[usize::MAX]), &want);
+        prop_assert_eq!(&parsed(&wire, &[1]), &want);
+        prop_assert_eq!(&parsed(&wire, &lens), &want);
     }
 
     #[test]
@@ -365,12 +366,12 @@ proptest! {
                 wire[at] = byte;
             }
         }
-        let whole = said(&wire, &[usize::MAX]);
+        let whole = parsed(&wire, &[usize::MAX]);
         for lens in [&[1], lens.as_slice()] {
-            let cut = said(&wire, lens);
-            // Of several errors in one head either may be reported.
+            let cut = parsed(&wire, lens);
+            // If a head has several errors, either may be reported.
             match (whole.last(), cut.last()) {
-                (Some(Said::Error(_)), Some(Said::Error(_))) => {
+                (Some(Parsed::Error(_)), Some(Parsed::Error(_))) => {
                     prop_assert_eq!(&cut[..cut.len() - 1], &whole[..whole.len() - 1]);
                 }
                 _ => prop_assert_eq!(&cut, &whole),

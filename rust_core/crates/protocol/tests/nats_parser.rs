@@ -1,5 +1,5 @@
-//! The NATS parser on wire vectors in both directions, each fed whole, byte by byte, in other
-//! pieces and with data behind it: how the bytes were cut must never change what they say.
+//! The NATS parser on wire vectors in both directions, whole, byte by byte, in other pieces and
+//! with data behind them: the cuts must never change the operations.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,20 +34,20 @@ impl Say for ServerOp<'_> {
     }
 }
 
-/// What a stream says and how it ends.
+/// Operations of a stream, and its end.
 #[derive(Debug, PartialEq)]
-struct Said {
+struct Parsed {
     ops: Vec<String>,
     error: Option<ParseError>,
 }
 
-/// Feeds `stream` in pieces of `size` bytes.
-fn read<S: Side>(stream: &[u8], limits: &Limits, size: usize) -> Said
+/// Feed `stream` in pieces of `size` bytes.
+fn read<S: Side>(stream: &[u8], limits: &Limits, size: usize) -> Parsed
 where
     for<'a> S::Op<'a>: Say,
 {
     let mut parser = Parser::<S>::new();
-    let mut said = Said {
+    let mut said = Parsed {
         ops: Vec::new(),
         error: None,
     };
@@ -67,7 +67,7 @@ where
     said
 }
 
-fn check<S: Side>(stream: &[u8], limits: &Limits, expected: &Said)
+fn check<S: Side>(stream: &[u8], limits: &Limits, expected: &Parsed)
 where
     for<'a> S::Op<'a>: Say,
 {
@@ -82,12 +82,12 @@ where
     }
 }
 
-/// Checks that `stream` is exactly `ops`, alone and with more behind it.
+/// Check that `stream` is exactly `ops`, alone and with more behind it.
 fn check_ops<S: Side>(stream: &[u8], ops: &[impl Say])
 where
     for<'a> S::Op<'a>: Say,
 {
-    let mut expected = Said {
+    let mut expected = Parsed {
         ops: ops.iter().map(Say::say).collect(),
         error: None,
     };
@@ -99,12 +99,12 @@ where
     check::<S>(&tail, &LIMITS, &expected);
 }
 
-/// Checks that `stream` fails as `error` after `ops`, alone and with more behind it.
+/// Check that `stream` fails as `error` after `ops`, alone and with more behind it.
 fn check_error<S: Side>(stream: &[u8], limits: &Limits, ops: &[impl Say], error: ParseError)
 where
     for<'a> S::Op<'a>: Say,
 {
-    let expected = Said {
+    let expected = Parsed {
         ops: ops.iter().map(Say::say).collect(),
         error: Some(error),
     };

@@ -117,7 +117,7 @@ impl From<ServerOp<'_>> for Op {
     }
 }
 
-/// Where the pieces of a stream of `len` bytes end.
+/// Return the ends of the pieces of a stream of `len` bytes.
 fn ends(len: usize, cuts: &[Index]) -> Vec<usize> {
     let mut ends: Vec<_> = cuts.iter().map(|cut| cut.index(len + 1)).collect();
     ends.push(len);
@@ -125,8 +125,8 @@ fn ends(len: usize, cuts: &[Index]) -> Vec<usize> {
     ends
 }
 
-/// Feeds `stream` in pieces that end at `ends`; returns the operations, the error if there was one, and the most
-/// that the parser ever kept.
+/// Feed `stream` in pieces that end at `ends`. Return the operations, the error if there was one,
+/// and the most bytes that the parser ever kept.
 fn read<S: Side>(
     stream: &[u8],
     limits: &Limits,
@@ -158,7 +158,7 @@ where
     (ops, failed, most)
 }
 
-/// A field: bytes without blanks and line ends.
+/// Return a field: bytes without blanks and line ends.
 fn field() -> impl Strategy<Value = Bytes> {
     let byte = any::<u8>().prop_filter("blank", |b| !b" \t\r\n".contains(b));
     prop::collection::vec(byte, 1..24)
@@ -206,7 +206,7 @@ fn cuts() -> impl Strategy<Value = Vec<Index>> {
     prop::collection::vec(any::<Index>(), 0..30)
 }
 
-/// Bytes that reach deep into the parser more often than uniform ones would.
+/// Return bytes that reach deep into the parser more often than uniform ones would.
 fn wire_like() -> impl Strategy<Value = Bytes> {
     let part = prop_oneof![
         4 => select(vec![
@@ -232,7 +232,7 @@ fn limits() -> impl Strategy<Value = Limits> {
     )
 }
 
-/// Cutting `stream` changes nothing, and what is kept stays within the limits.
+/// Assert that cutting `stream` changes nothing, and that kept bytes stay within the limits.
 fn cutting_changes_nothing<S: Side>(
     stream: &[u8],
     limits: &Limits,

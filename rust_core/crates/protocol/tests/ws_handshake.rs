@@ -24,7 +24,8 @@ const RESPONSE: &str = "HTTP/1.1 101 Switching Protocols\r\n\
     Upgrade: websocket\r\n\
     Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
 
-/// `REQUEST` with its line that starts with `line` replaced; without a replacement, removed.
+/// Return `REQUEST` with the line that starts with `line` replaced, or removed if `replacement` is
+/// empty.
 fn with(line: &str, replacement: &str) -> String {
     assert!(REQUEST.lines().any(|l| l.starts_with(line)), "{line}");
     let lines = REQUEST.split_inclusive("\r\n");
@@ -286,7 +287,7 @@ proptest! {
             (early, whole) => prop_assert!(early.is_err() && whole.is_err()),
         }
         if let Ok(Some((head, _))) = judge(bytes.len()) {
-            let _ = (head.path(), head.query(), head.keep_alive(), accept(&head));
+            let _ = (head.path(), head.query(), head.control(), accept(&head));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The WebSocket decoder on wire vectors, each fed whole, byte by byte and in other pieces, and on
-//! random streams: how the bytes were cut must never change what they say.
+//! The WebSocket decoder on wire vectors, whole, byte by byte and in other pieces, and on random
+//! streams: the cuts must never change the events.
 
 use proptest::prelude::*;
 use subjectbus_protocol::ws::close::{self, encode_close};
@@ -9,9 +9,9 @@ use subjectbus_protocol::ws::{Decoder, Error, Event, Kind, OpCode, Role, mask};
 const KEY: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
 const LIMIT: u32 = 70_000;
 
-/// What a stream says, independent of how it was cut.
+/// Events of a stream, independent of its cuts.
 #[derive(Clone, Debug, PartialEq)]
-enum Said {
+enum Parsed {
     Message(Kind, Vec<u8>),
     Ping(Vec<u8>),
     Pong(Vec<u8>),
@@ -19,16 +19,16 @@ enum Said {
     Error(Error),
 }
 
-fn text(text: &str) -> Said {
-    Said::Message(Kind::Text, text.as_bytes().to_vec())
+fn text(text: &str) -> Parsed {
+    Parsed::Message(Kind::Text, text.as_bytes().to_vec())
 }
 
-fn binary(bytes: &[u8]) -> Said {
-    Said::Message(Kind::Binary, bytes.to_vec())
+fn binary(bytes: &[u8]) -> Parsed {
+    Parsed::Message(Kind::Binary, bytes.to_vec())
 }
 
-/// Feeds `stream` cut by `next_len` (bytes of the next piece) and gathers what it says.
-fn decode(role: Role, stream: &[u8], mut next_len: impl FnMut() -> usize) -> Vec<Said> {
+/// Feed `stream` cut by `next_len` (bytes of the next piece) and gather its events.
+fn decode(role: Role, stream: &[u8], mut next_len: impl FnMut() -> usize) -> Vec<Parsed> {
     let mut decoder = Decoder::new(role, LIMIT);
     let mut said = Vec::new();
     let mut message = Vec::new();
@@ -48,27 +48,27 @@ fn decode(role: Role, stream: &[u8], mut next_len: impl FnMut() -> usize) -> Vec
                     assert!(end_of_message || !bytes.is_empty());
                     message.extend_from_slice(bytes);
                     if end_of_message {
-                        said.push(Said::Message(kind, std::mem::take(&mut message)));
+                        said.push(Parsed::Message(kind, std::mem::take(&mut message)));
                     }
                 }
-                Ok(Some(Event::Ping(payload))) => said.push(Said::Ping(payload.to_vec())),
-                Ok(Some(Event::Pong(payload))) => said.push(Said::Pong(payload.to_vec())),
+                Ok(Some(Event::Ping(payload))) => said.push(Parsed::Ping(payload.to_vec())),
+                Ok(Some(Event::Pong(payload))) => said.push(Parsed::Pong(payload.to_vec())),
                 Ok(Some(Event::Close { code, reason })) => {
-                    said.push(Said::Close(code, reason.to_owned()));
+                    said.push(Parsed::Close(code, reason.to_owned()));
                 }
                 Ok(None) => break,
-                Err(error) => said.push(Said::Error(error)),
+                Err(error) => said.push(Parsed::Error(error)),
             }
         }
         assert!(input.is_empty(), "`None` means that all was taken");
     }
-    let ended = matches!(said.last(), Some(Said::Close(..) | Said::Error(_)));
+    let ended = matches!(said.last(), Some(Parsed::Close(..) | Parsed::Error(_)));
     assert_eq!(decoder.is_closed(), ended);
     said
 }
 
-/// Checks `stream` whole, cut into every fixed piece size up to 17, and with trailing frames.
-fn check(role: Role, stream: &[u8], want: &[Said]) {
+/// Check `stream` whole, cut into every fixed piece size up to 17, and with trailing frames.
+fn check(role: Role, stream: &[u8], want: &[Parsed]) {
     let shown = stream[..stream.len().min(80)].escape_ascii().to_string();
     assert_eq!(decode(role, stream, || usize::MAX), want, "whole {shown}");
     for size in 1..=17 {
@@ -79,8 +79,8 @@ fn check(role: Role, stream: &[u8], want: &[Said]) {
     let mut tailed = stream.to_vec();
     encode_frame(&mut tailed, OpCode::Pong, b"tail", mask);
     let mut want = want.to_vec();
-    if !matches!(want.last(), Some(Said::Close(..) | Said::Error(_))) {
-        want.push(Said::Pong(b"tail".to_vec()));
+    if !matches!(want.last(), Some(Parsed::Close(..) | Parsed::Error(_))) {
+        want.push(Parsed::Pong(b"tail".to_vec()));
     }
     assert_eq!(decode(role, &tailed, || usize::MAX), want, "tail {shown}");
     assert_eq!(decode(role, &tailed, || 1), want, "tail {shown}");
@@ -89,7 +89,7 @@ fn check(role: Role, stream: &[u8], want: &[Said]) {
 /// A frame to encode: FIN, opcode and payload.
 type Frame<P> = (bool, OpCode, P);
 
-/// Frames from a client.
+/// Return frames from a client.
 fn masked(frames: &[Frame<&[u8]>]) -> Vec<u8> {
     let mut out = Vec::new();
     for (fin, opcode, payload) in frames {
@@ -112,11 +112,11 @@ fn rfc_6455_section_5_7() {
     let fragmented = [0x01, 0x03, 0x48, 0x65, 0x6c, 0x80, 0x02, 0x6c, 0x6f];
     check(Role::Client, &fragmented, &[text("Hello")]);
     let ping = [0x89, 0x05, 0x48, 0x65, 0x6c, 0x6c, 0x6f];
-    check(Role::Client, &ping, &[Said::Ping(b"Hello".to_vec())]);
+    check(Role::Client, &ping, &[Parsed::Ping(b"Hello".to_vec())]);
     let pong = [
         0x8a, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58,
     ];
-    check(Role::Server, &pong, &[Said::Pong(b"Hello".to_vec())]);
+    check(Role::Server, &pong, &[Parsed::Pong(b"Hello".to_vec())]);
     let data: Vec<u8> = (0..65_536_u32).map(|i| i as u8).collect();
     let medium = [b"\x82\x7e\x01\x00".as_slice(), &data[..256]].concat();
     check(Role::Client, &medium, &[binary(&data[..256])]);
@@ -139,12 +139,12 @@ fn fragments_with_control_frames_between_them() {
         (true, OpCode::Close, b"\x03\xe9going"),
     ]);
     let want = [
-        Said::Ping(Vec::new()),
-        Said::Pong(vec![7; 125]),
+        Parsed::Ping(Vec::new()),
+        Parsed::Pong(vec![7; 125]),
         text("κόσμε"),
         binary(b""),
         binary(b"\xff"),
-        Said::Close(Some(1001), "going".to_owned()),
+        Parsed::Close(Some(1001), "going".to_owned()),
     ];
     check(Role::Server, &frames, &want);
 }
@@ -213,7 +213,7 @@ fn broken_sequences() {
     ];
     for (frames, want) in cases {
         let said = decode(Role::Server, &masked(frames), || 1);
-        assert_eq!(said.last(), Some(&Said::Error(want)));
+        assert_eq!(said.last(), Some(&Parsed::Error(want)));
         assert_eq!(want.close_code(), 1002);
         check(Role::Server, &masked(frames), &said);
     }
@@ -242,7 +242,7 @@ fn broken_headers() {
     ];
     for (role, bytes, want) in cases {
         assert_eq!(want.close_code(), 1002);
-        check(role, bytes, &[Said::Error(want)]);
+        check(role, bytes, &[Parsed::Error(want)]);
     }
 }
 
@@ -266,7 +266,7 @@ fn text_that_is_not_utf8() {
         check(
             Role::Server,
             &masked(frames),
-            &[Said::Error(Error::InvalidUtf8)],
+            &[Parsed::Error(Error::InvalidUtf8)],
         );
     }
     assert_eq!(Error::InvalidUtf8.close_code(), close::INVALID_PAYLOAD);
@@ -285,7 +285,7 @@ fn text_fails_before_its_frame_is_complete() {
 #[test]
 fn close_payloads() {
     let close = |payload: &[u8]| masked(&[(true, OpCode::Close, payload)]);
-    let closed = |code, reason: &str| [Said::Close(code, reason.to_owned())];
+    let closed = |code, reason: &str| [Parsed::Close(code, reason.to_owned())];
     check(Role::Server, &close(b""), &closed(None, ""));
     check(Role::Server, &close(b"\x03\xe8"), &closed(Some(1000), ""));
     let longest = [b"\x0f\xa0".as_slice(), &[b'r'; 123]].concat();
@@ -294,10 +294,10 @@ fn close_payloads() {
         &close(&longest),
         &closed(Some(4000), &"r".repeat(123)),
     );
-    let length = [Said::Error(Error::CloseLength)];
+    let length = [Parsed::Error(Error::CloseLength)];
     check(Role::Server, &close(b"\x03"), &length);
     for code in [0, 999, 1004, 1005, 1006, 1015, 2999, 5000_u16] {
-        let wrong = [Said::Error(Error::CloseCode)];
+        let wrong = [Parsed::Error(Error::CloseCode)];
         check(Role::Server, &close(&code.to_be_bytes()), &wrong);
     }
 }
@@ -312,13 +312,13 @@ fn the_size_limit_counts_fragments_and_is_checked_before_the_payload() {
         (true, OpCode::Binary, &vec![2; limit]),
     ]);
     let want = [
-        Said::Ping(b"not counted".to_vec()),
+        Parsed::Ping(b"not counted".to_vec()),
         binary(&vec![1; limit]),
         binary(&vec![2; limit]),
     ];
     check(Role::Server, &exact, &want);
 
-    let too_big = [Said::Error(Error::MessageTooBig)];
+    let too_big = [Parsed::Error(Error::MessageTooBig)];
     assert_eq!(Error::MessageTooBig.close_code(), 1009);
     for len in [limit + 1, u32::MAX as usize + 1, (1 << 63) - 1] {
         let mut header = Vec::new();
@@ -358,8 +358,8 @@ fn a_decoder_is_small() {
     assert!(size_of::<Decoder>() <= 40, "{}", size_of::<Decoder>());
 }
 
-/// A message as its fragments, with control frames among them, and what it says.
-fn message() -> impl Strategy<Value = (Vec<Frame<Vec<u8>>>, Vec<Said>)> {
+/// Return a message as its fragments, with control frames among them, and its events.
+fn message() -> impl Strategy<Value = (Vec<Frame<Vec<u8>>>, Vec<Parsed>)> {
     let body = prop_oneof![
         any::<String>().prop_map(|s| (OpCode::Text, Kind::Text, s.into_bytes())),
         prop::collection::vec(any::<u8>(), 0..700).prop_map(|bytes| (
@@ -378,12 +378,12 @@ fn message() -> impl Strategy<Value = (Vec<Frame<Vec<u8>>>, Vec<Said>)> {
                 frames.push((false, opcode, fragment.to_vec()));
                 (rest, opcode) = (after, OpCode::Continuation);
                 if let Some(payload) = ping {
-                    said.push(Said::Ping(payload.clone()));
+                    said.push(Parsed::Ping(payload.clone()));
                     frames.push((true, OpCode::Ping, payload));
                 }
             }
             frames.push((true, opcode, rest.to_vec()));
-            said.push(Said::Message(kind, body));
+            said.push(Parsed::Message(kind, body));
             (frames, said)
         },
     )

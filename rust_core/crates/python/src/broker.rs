@@ -8,11 +8,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
 
-/// A broker: listeners, shards and their counters.
+/// Broker with its listeners, shards and counters.
 #[pyclass(module = "subjectbus._core")]
 struct Broker {
     config: Config,
-    /// Set by `start`.
+    /// Running broker; `None` before `start`.
     running: Option<broker::Broker>,
 }
 
@@ -68,8 +68,8 @@ impl Broker {
 
     fn join(&self, py: Python<'_>, timeout_s: f64) -> PyResult<bool> {
         let timeout = Duration::try_from_secs_f64(timeout_s).map_err(value_error)?;
-        let running = self.running()?;
-        py.detach(|| running.join(timeout))
+        let started = self.started()?;
+        py.detach(|| started.join(timeout))
             .map_err(PyRuntimeError::new_err)
     }
 
@@ -79,8 +79,17 @@ impl Broker {
 }
 
 impl Broker {
-    fn running(&self) -> PyResult<&broker::Broker> {
+    fn started(&self) -> PyResult<&broker::Broker> {
         self.running.as_ref().ok_or_else(not_started)
+    }
+
+    /// The broker, if it has been started and none of its shards has failed.
+    fn running(&self) -> PyResult<&broker::Broker> {
+        let started = self.started()?;
+        match started.failure() {
+            Some(failure) => Err(PyRuntimeError::new_err(failure.to_owned())),
+            None => Ok(started),
+        }
     }
 }
 
@@ -92,13 +101,13 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Every setting of a broker with its default, as a JSON object.
+/// Return every setting of a broker with its default, as a JSON object.
 #[pyfunction]
 fn default_broker_config() -> String {
     Config::default().to_json()
 }
 
-/// The backend that a driver's name stands for here, and why it is not the best one.
+/// Return the driver that a name selects on this machine, and the reason if it is not the best one.
 #[pyfunction]
 fn resolve_driver(name: String) -> PyResult<(String, Option<String>)> {
     let config = Config {

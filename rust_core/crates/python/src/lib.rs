@@ -16,3 +16,6 @@ mod _core {
         loadgen::register(module)
     }
 }
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -1,14 +1,14 @@
 //! `Requestor`, `Provider` and `Broadcaster`: the load engine's own methods, with its errors as
 //! exceptions.
 //!
-//! Every call that takes an engine's lock gives up the GIL first: `close` holds that lock while it
-//! joins threads.
+//! Every call that takes an engine's lock releases the GIL first, because `close` holds that lock
+//! while it joins threads.
 
 use loadgen::{BroadcasterConfig, ConfigError, EngineError, ProviderConfig, RequestorConfig};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// Adds the classes to the module.
+/// Add the classes to the module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Requestor>()?;
     module.add_class::<Provider>()?;
@@ -29,41 +29,41 @@ pub(crate) struct Requestor(loadgen::Requestor);
 
 #[pymethods]
 impl Requestor {
-    /// Takes a JSON object of configuration keys; ValueError names the key that cannot be used.
+    /// Take a JSON object of configuration keys. ValueError names an unusable key.
     #[new]
     fn new(config: &str) -> PyResult<Self> {
         let config = RequestorConfig::from_json(config).map_err(value_error)?;
         Ok(Self(loadgen::Requestor::new(config)))
     }
 
-    /// Starts the threads and the connect phase; returns at once.
+    /// Start the threads and the connect phase; return at once.
     fn connect(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.connect()).map_err(runtime_error)
     }
 
-    /// Begins the sweep where there is one, the warm-up after it or without one, at a time of the run's
-    /// clock, or now; returns at once.
+    /// Begin the sweep, or without one or after it the warm-up, at a time on the run's clock, or
+    /// now; return at once.
     #[pyo3(signature = (at_ns=None))]
     fn start(&self, py: Python<'_>, at_ns: Option<u64>) -> PyResult<()> {
         py.detach(|| self.0.start(at_ns)).map_err(runtime_error)
     }
 
-    /// Ends early: no more requests, then the drain, then the result; returns at once.
+    /// End early: no more requests, then the drain, then the result; return at once.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.stop()).map_err(runtime_error)
     }
 
-    /// JSON snapshot of phase and counts.
+    /// Return a JSON snapshot of phase and counts.
     fn progress(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.progress())
     }
 
-    /// JSON of everything measured; RuntimeError unless the phase is "done".
+    /// Return everything measured as JSON; RuntimeError unless the phase is "done".
     fn result(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.0.result()).map_err(runtime_error)
     }
 
-    /// Closes the connections and joins the threads. Releases the GIL.
+    /// Close the connections and join the threads, without the GIL.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
@@ -76,87 +76,87 @@ pub(crate) struct Provider(loadgen::Provider);
 
 #[pymethods]
 impl Provider {
-    /// Takes a JSON object of configuration keys; ValueError names the key that cannot be used.
+    /// Take a JSON object of configuration keys. ValueError names an unusable key.
     #[new]
     fn new(config: &str) -> PyResult<Self> {
         let config = ProviderConfig::from_json(config).map_err(value_error)?;
         Ok(Self(loadgen::Provider::new(config)))
     }
 
-    /// Starts the threads and the connect phase; returns at once.
+    /// Start the threads and the connect phase; return at once.
     fn connect(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.connect()).map_err(runtime_error)
     }
 
-    /// Says when requests begin to be sent, a time of the run's clock, or now; from then on stalls are
-    /// counted. Returns at once.
+    /// Set the start of the requests, a time on the run's clock, or now, from which stalls are
+    /// counted; return at once.
     #[pyo3(signature = (at_ns=None))]
     fn start(&self, py: Python<'_>, at_ns: Option<u64>) -> PyResult<()> {
         py.detach(|| self.0.start(at_ns)).map_err(runtime_error)
     }
 
-    /// Ends answering once the replies that wait have left; the counts become the result. Returns at
+    /// End answering once the delayed replies have left; the counts become the result. Return at
     /// once.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.stop()).map_err(runtime_error)
     }
 
-    /// JSON snapshot of phase and counts.
+    /// Return a JSON snapshot of phase and counts.
     fn progress(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.progress())
     }
 
-    /// JSON of the counts; RuntimeError unless the phase is "done".
+    /// Return the counts as JSON; RuntimeError unless the phase is "done".
     fn result(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.0.result()).map_err(runtime_error)
     }
 
-    /// Closes the connections and joins the threads. Releases the GIL.
+    /// Close the connections and join the threads, without the GIL.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
 }
 
-/// Users of the broadcast workload: each message that is published goes to all users of its subject.
+/// Users of the broadcast workload: each message goes to all users of its subject.
 #[pyclass(frozen, module = "subjectbus._core")]
 pub(crate) struct Broadcaster(loadgen::Broadcaster);
 
 #[pymethods]
 impl Broadcaster {
-    /// Takes a JSON object of configuration keys; ValueError names the key that cannot be used.
+    /// Take a JSON object of configuration keys. ValueError names an unusable key.
     #[new]
     fn new(config: &str) -> PyResult<Self> {
         let config = BroadcasterConfig::from_json(config).map_err(value_error)?;
         Ok(Self(loadgen::Broadcaster::new(config)))
     }
 
-    /// Starts the threads and the connect phase; returns at once.
+    /// Start the threads and the connect phase; return at once.
     fn connect(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.connect()).map_err(runtime_error)
     }
 
-    /// Begins the warm-up at a time of the run's clock, or now; returns at once.
+    /// Begin the warm-up at a time on the run's clock, or now; return at once.
     #[pyo3(signature = (at_ns=None))]
     fn start(&self, py: Python<'_>, at_ns: Option<u64>) -> PyResult<()> {
         py.detach(|| self.0.start(at_ns)).map_err(runtime_error)
     }
 
-    /// Ends early: no more messages, then the drain, then the result; returns at once.
+    /// End early: no more messages, then the drain, then the result; return at once.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.stop()).map_err(runtime_error)
     }
 
-    /// JSON snapshot of phase and counts.
+    /// Return a JSON snapshot of phase and counts.
     fn progress(&self, py: Python<'_>) -> String {
         py.detach(|| self.0.progress())
     }
 
-    /// JSON of everything measured; RuntimeError unless the phase is "done".
+    /// Return everything measured as JSON; RuntimeError unless the phase is "done".
     fn result(&self, py: Python<'_>) -> PyResult<String> {
         py.detach(|| self.0.result()).map_err(runtime_error)
     }
 
-    /// Closes the connections and joins the threads. Releases the GIL.
+    /// Close the connections and join the threads, without the GIL.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }

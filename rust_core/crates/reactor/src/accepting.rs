@@ -30,7 +30,7 @@ impl Pauses {
             .is_some_and(|pause| pause.until.is_some())
     }
 
-    /// The time of the first pause that ends.
+    /// Return the time of the first pause that ends.
     pub(crate) fn next_end(&self) -> Option<Instant> {
         self.0.iter().filter_map(|pause| pause.until).min()
     }

@@ -3,9 +3,12 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use crate::driver::epoll;
-use crate::output::{Output, Pool};
-use crate::slab::{ConnId, Slab};
+use rustix::io::Errno;
+use slab::Slab;
+
+use crate::chunk::Pool;
+use crate::conn_id::{ConnId, Uses};
+use crate::output::Output;
 
 /// The stages of a connection's life, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +30,8 @@ pub(crate) enum Phase {
 pub(crate) enum Socket {
     /// Nothing yet.
     None,
-    /// A file descriptor, with the event that waits until the connection is read again.
-    Descriptor {
-        fd: OwnedFd,
-        is_registered: bool,
-        held: Option<epoll::Receipt>,
-    },
+    /// A file descriptor, and whether epoll knows it.
+    Descriptor { fd: OwnedFd, is_registered: bool },
     /// A slot in the file table of an io_uring, with the operations that are under way.
     Direct { slot: u32, ring: u16, ops: u8 },
     /// One end of a simulated connection, by its number, and whether an event of it waits until the
@@ -46,7 +45,6 @@ impl Socket {
         Self::Descriptor {
             fd,
             is_registered: false,
-            held: None,
         }
     }
 
@@ -64,7 +62,7 @@ impl Socket {
 pub(crate) struct Interest {
     /// Received bytes and the peer's end.
     pub(crate) read: bool,
-    /// Room for pending output.
+    /// Room for pending output, or the end of an attempt to connect.
     pub(crate) write: bool,
 }
 
@@ -79,6 +77,8 @@ pub struct Conn<S> {
     pub(crate) socket: Socket,
     /// Its part of [`Connections::backlog`].
     backlog: u32,
+    /// Its part of [`Connections::own_backlog`].
+    own_backlog: u32,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     pub(crate) linger_rounds: u8,
@@ -92,6 +92,8 @@ pub struct Conn<S> {
     pub(crate) blocked: bool,
     /// Whether the socket may take bytes, as far as is known.
     pub(crate) ready: bool,
+    /// The reason for the failure of a write.
+    pub(crate) failure: Option<Errno>,
 }
 
 impl<S> fmt::Debug for Conn<S> {
@@ -106,14 +108,21 @@ impl<S> fmt::Debug for Conn<S> {
 }
 
 impl<S> Conn<S> {
-    /// Whether bytes may still be appended to be sent.
+    /// Return whether bytes may still be appended to be sent.
     #[inline]
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.phase == Phase::Open
     }
 
-    /// Whether the socket has stopped taking bytes.
+    /// Return the bytes that wait because the socket has stopped taking them, as counted at the end of a turn.
+    #[inline]
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.backlog as usize
+    }
+
+    /// Return whether the socket has stopped taking bytes.
     #[inline]
     #[must_use]
     pub fn is_blocked(&self) -> bool {
@@ -122,24 +131,28 @@ impl<S> Conn<S> {
 
     pub(crate) fn interest(&self) -> Interest {
         let (read, write) = match self.phase {
-            Phase::Connecting => (false, false),
+            Phase::Connecting => (false, true),
             Phase::Open => (!self.paused, !self.ready),
             Phase::Closing => (false, !self.ready),
             Phase::Lingering => (true, false),
             Phase::PeerClosed | Phase::Aborting => (false, false),
         };
+        let write = write && self.failure.is_none();
         Interest { read, write }
     }
 }
 
 /// The connections of one shard.
 pub struct Connections<S> {
-    slab: Slab<Conn<S>>,
+    slab: Slab<Conn<S>, Uses>,
     pub(crate) pool: Pool,
     pub(crate) touched: Vec<ConnId>,
     /// Connections that are to end at the end of this turn.
     pub(crate) aborted: Vec<ConnId>,
-    pub(crate) backlog: usize,
+    backlog: usize,
+    own_backlog: usize,
+    /// Connections whose part of the backlog has passed a power of two, up or down.
+    resized: Vec<ConnId>,
 }
 
 impl<S> Default for Connections<S> {
@@ -150,77 +163,98 @@ impl<S> Default for Connections<S> {
             touched: Vec::new(),
             aborted: Vec::new(),
             backlog: 0,
+            own_backlog: 0,
+            resized: Vec::new(),
         }
     }
 }
 
 impl<S> Connections<S> {
-    /// Number of connections, those being established or closed included.
+    /// Return the number of connections, those being established or closed included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Whether there is no connection.
+    /// Return whether there is no connection.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slab.is_empty()
     }
 
-    /// Bytes that wait for sockets which take no more, all connections together.
+    /// Return how many bytes wait for sockets which take no more, all connections together.
     #[must_use]
     pub fn backlog(&self) -> usize {
         self.backlog
     }
 
-    /// Ids of the connections in `slots`, in slot order: for passes over all of them that do not keep
-    /// others waiting.
-    pub fn ids_in(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = ConnId> + '_ {
-        self.slab.ids_in(slots)
+    /// Return the bytes of memory that wait so: those that several outputs hold together are not in it.
+    #[must_use]
+    pub fn own_backlog(&self) -> usize {
+        self.own_backlog
     }
 
-    /// One more than the highest slot that may be taken.
+    /// Take the connections for which the bytes that wait have passed a power of two, up or down, since
+    /// this was last called. A connection may stand there twice, or be gone.
+    pub fn take_resized(&mut self) -> Vec<ConnId> {
+        std::mem::take(&mut self.resized)
+    }
+
+    /// Return the ids of the connections in `slots`, in slot order: for passes over all of them that do not
+    /// keep others waiting.
+    pub fn ids_in(&self, slots: std::ops::Range<u32>) -> impl Iterator<Item = ConnId> + '_ {
+        self.slab.iter_in(slots).map(|(id, _)| ConnId(id))
+    }
+
+    /// Return one more than the highest slot that may be taken.
     #[must_use]
     pub fn slots(&self) -> u32 {
         self.slab.slots()
     }
 
-    /// Ids of all connections, in slot order.
+    /// Return the ids of all connections, in slot order.
     pub fn ids(&self) -> impl Iterator<Item = ConnId> + '_ {
-        self.slab.ids()
+        self.ids_in(0..u32::MAX)
     }
 
-    /// A connection's state, to read.
+    /// Return a connection's state, to read.
     #[inline]
     #[must_use]
     pub fn conn(&self, id: ConnId) -> Option<&Conn<S>> {
-        self.slab.value(id)
+        self.slab.value(id.0)
     }
 
-    /// A connection's state, to change without sending anything.
+    /// Return a connection's state, to change without sending anything.
     #[inline]
     #[must_use]
     pub fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn<S>> {
-        self.slab.value_mut(id)
+        self.slab.value_mut(id.0)
     }
 
-    /// A connection, and the pool that its output's buffers come from.
+    /// Return a connection, and the pool that its output's buffers come from.
     #[inline]
     pub(crate) fn conn_and_pool(&mut self, id: ConnId) -> Option<(&mut Conn<S>, &mut Pool)> {
-        Some((self.slab.value_mut(id)?, &mut self.pool))
+        Some((self.slab.value_mut(id.0)?, &mut self.pool))
     }
 
     /// Begin to fetch a connection into the cache that will be used soon.
     #[inline]
     pub fn prefetch(&self, id: ConnId) {
-        self.slab.prefetch(id);
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        if let Some((start, size)) = self.slab.location(id.slot()) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            for line in (0..size).step_by(64) {
+                // SAFETY: a prefetch reads nothing, and the address lies within the slot.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(start.add(line).cast()) };
+            }
+        }
     }
 
-    /// A connection to append output to, and whether this is the first time in the turn; `None` when
+    /// Return a connection to append output to, and whether this is the first time in the turn; `None` when
     /// it is gone or closing.
     #[inline]
     pub(crate) fn writer(&mut self, id: ConnId) -> Option<(&mut Conn<S>, bool)> {
-        let conn = self.slab.value_mut(id)?;
+        let conn = self.slab.value_mut(id.0)?;
         if conn.phase != Phase::Open {
             return None;
         }
@@ -236,7 +270,7 @@ impl<S> Connections<S> {
     /// Have the connection visited at the end of the turn.
     #[inline]
     pub(crate) fn touch(&mut self, id: ConnId) {
-        if let Some(conn) = self.slab.value_mut(id)
+        if let Some(conn) = self.slab.value_mut(id.0)
             && !conn.touched
         {
             conn.touched = true;
@@ -247,19 +281,20 @@ impl<S> Connections<S> {
     /// Note that the connection is being visited; `None` when it is gone.
     #[inline]
     pub(crate) fn visit(&mut self, id: ConnId) -> Option<&mut Conn<S>> {
-        let conn = self.slab.value_mut(id)?;
+        let conn = self.slab.value_mut(id.0)?;
         conn.touched = false;
         conn.appended = false;
         Some(conn)
     }
 
     pub(crate) fn insert(&mut self, session: S, socket: Socket, phase: Phase) -> ConnId {
-        self.slab.insert(Conn {
+        let id = self.slab.insert(Conn {
             session,
             output: Output::default(),
             taken: 0,
             socket,
             backlog: 0,
+            own_backlog: 0,
             phase,
             paused: false,
             linger_rounds: 0,
@@ -268,13 +303,16 @@ impl<S> Connections<S> {
             appended: false,
             blocked: false,
             ready: true,
-        })
+            failure: None,
+        });
+        ConnId(id)
     }
 
     /// Take a connection out; also return the items of its output that were not wholly sent.
     pub(crate) fn remove(&mut self, id: ConnId) -> Option<(Conn<S>, u64)> {
-        let mut conn = self.slab.remove(id)?;
+        let mut conn = self.slab.remove(id.0)?;
         self.backlog -= conn.backlog as usize;
+        self.own_backlog -= conn.own_backlog as usize;
         let unsent = conn.output.discard(&mut self.pool);
         Some((conn, unsent))
     }
@@ -282,17 +320,26 @@ impl<S> Connections<S> {
     /// Count anew what a connection's socket has left pending.
     #[inline]
     pub(crate) fn recount(&mut self, id: ConnId) {
-        if let Some(conn) = self.slab.value_mut(id)
+        if let Some(conn) = self.slab.value_mut(id.0)
             && (conn.blocked || conn.backlog > 0)
         {
-            let waiting = if conn.blocked { conn.output.len() } else { 0 };
-            let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+            let (waiting, own) = if conn.blocked {
+                (conn.output.len(), conn.output.own_len())
+            } else {
+                (0, 0)
+            };
+            let [waiting, own] = [waiting, own].map(|len| u32::try_from(len).unwrap_or(u32::MAX));
             self.backlog = self.backlog + waiting as usize - conn.backlog as usize;
+            self.own_backlog = self.own_backlog + own as usize - conn.own_backlog as usize;
+            conn.own_backlog = own;
+            if waiting.leading_zeros() != conn.backlog.leading_zeros() {
+                self.resized.push(id);
+            }
             conn.backlog = waiting;
         }
     }
 
-    /// Bytes allocated for connections.
+    /// Return how many bytes are allocated for connections.
     pub(crate) fn bytes(&self) -> usize {
         self.slab.bytes()
     }

@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 
 use rustix::io::Errno;
 
+use crate::conn_id::ConnId;
 use crate::connections::Conn;
-use crate::io::Io;
-use crate::slab::ConnId;
+use crate::io::ShardIo;
+
+/// The connections and commands of a handler's shard.
+pub type Io<H> = ShardIo<<H as Handler>::Session, <H as Handler>::Mail>;
 
 /// The way in which an open connection came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

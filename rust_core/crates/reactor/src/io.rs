@@ -1,6 +1,6 @@
-//! A handler's view of its shard: the connections, and the wishes it may state.
+//! A handler's view of its shard: the connections, and the commands that it may give.
 //!
-//! Nothing here talks to the kernel. Wishes are collected and carried out in the turn's order.
+//! Nothing here talks to the kernel. Commands are collected and carried out in the turn's order.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::accepting::Pauses;
 use crate::clock::Clock;
+use crate::conn_id::ConnId;
 use crate::connections::{Conn, Connections, Phase, Socket};
-use crate::handler::Handler;
 use crate::mail::Post;
 use crate::mailbox::Mailboxes;
-use crate::slab::ConnId;
-use crate::stats::{Calls, Sent};
+use crate::socket;
+use crate::stats::{Calls, Descriptors, Memory, Sent};
 use crate::timer::Wheel;
 use crate::work::{self, Budget};
 
@@ -24,7 +24,7 @@ pub(crate) struct Connect {
     pub(crate) from: Option<IpAddr>,
 }
 
-/// What a handler wants done at the end of the turn, besides writing and mail.
+/// Commands of a handler that are carried out at the end of the turn, besides writing and mail.
 #[derive(Default)]
 pub(crate) struct Commands {
     pub(crate) connects: Vec<Connect>,
@@ -34,8 +34,8 @@ pub(crate) struct Commands {
     pub(crate) stopping: bool,
 }
 
-/// One shard's connections and wishes; handed to every call of its [`Handler`].
-pub struct Io<H: Handler> {
+/// One shard's connections and commands; handed to every call of its [`Handler`](crate::Handler).
+pub struct ShardIo<S, M> {
     /// Totals of what the kernel has taken.
     pub sent: Sent,
     /// Connections that arrived and could not be accepted for want of descriptors or memory.
@@ -43,7 +43,7 @@ pub struct Io<H: Handler> {
     /// System calls so far.
     pub calls: Calls,
     /// The shard's connections.
-    pub connections: Connections<H::Session>,
+    pub connections: Connections<S>,
     /// The listening sockets, while they are open.
     pub(crate) listeners: Vec<Option<RawFd>>,
     /// Descriptors that connections may take.
@@ -55,7 +55,7 @@ pub struct Io<H: Handler> {
     pub(crate) commands: Commands,
     pub(crate) pauses: Pauses,
     pub(crate) timers: Wheel,
-    pub(crate) post: Post<H::Mail>,
+    pub(crate) post: Post<M>,
     pub(crate) budget: Budget,
     clock: Clock,
     now: Instant,
@@ -68,10 +68,10 @@ const LINGER_ROUNDS: u8 = 10;
 /// The timer kind that the reactor keeps for itself.
 pub(crate) const LINGER_TIMER: u8 = u8::MAX;
 
-impl<H: Handler> Io<H> {
+impl<S, M> ShardIo<S, M> {
     pub(crate) fn new(
         shard: usize,
-        mailboxes: Mailboxes<H::Mail>,
+        mailboxes: Mailboxes<M>,
         turn_budget: usize,
         clock: Clock,
     ) -> Self {
@@ -97,28 +97,28 @@ impl<H: Handler> Io<H> {
 
     // The shard and its time.
 
-    /// This shard's index.
+    /// Return this shard's index.
     #[inline]
     #[must_use]
     pub fn shard(&self) -> usize {
         self.post.shard()
     }
 
-    /// Number of shards that mail can be sent to.
+    /// Return the number of shards that mail can be sent to.
     #[inline]
     #[must_use]
     pub fn shards(&self) -> usize {
         self.post.shards()
     }
 
-    /// The time at which this turn's events were received.
+    /// Return the time at which this turn's events were received.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// The clock, for times finer than a turn.
+    /// Return the clock, for times finer than a turn.
     #[inline]
     #[must_use]
     pub fn clock(&self) -> &Clock {
@@ -127,25 +127,25 @@ impl<H: Handler> Io<H> {
 
     // Connections.
 
-    /// A connection's state, to read.
+    /// Return a connection's state, to read.
     #[inline]
     #[must_use]
-    pub fn conn(&self, id: ConnId) -> Option<&Conn<H::Session>> {
+    pub fn conn(&self, id: ConnId) -> Option<&Conn<S>> {
         self.connections.conn(id)
     }
 
-    /// A connection's state, to change without sending anything.
+    /// Return a connection's state, to change without sending anything.
     #[inline]
     #[must_use]
-    pub fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn<H::Session>> {
+    pub fn conn_mut(&mut self, id: ConnId) -> Option<&mut Conn<S>> {
         self.connections.conn_mut(id)
     }
 
-    /// A connection to append output to; it is written at the end of the turn. `None` when it is
+    /// Return a connection to append output to; it is written at the end of the turn. `None` when it is
     /// gone or closing.
     #[inline]
     #[must_use]
-    pub fn writer(&mut self, id: ConnId) -> Option<&mut Conn<H::Session>> {
+    pub fn writer(&mut self, id: ConnId) -> Option<&mut Conn<S>> {
         let (conn, is_first) = self.connections.writer(id)?;
         if is_first {
             self.budget.spend(work::WRITE);
@@ -154,7 +154,7 @@ impl<H: Handler> Io<H> {
     }
 
     /// Establish a connection to `to`, from the local address `from` if one is given.
-    pub fn connect(&mut self, to: SocketAddr, from: Option<IpAddr>, session: H::Session) -> ConnId {
+    pub fn connect(&mut self, to: SocketAddr, from: Option<IpAddr>, session: S) -> ConnId {
         let id = self
             .connections
             .insert(session, Socket::None, Phase::Connecting);
@@ -185,8 +185,8 @@ impl<H: Handler> Io<H> {
 
     // Commands.
 
-    /// Ask for [`Handler::on_timer`] with `(id, kind)` when `after` has passed. It cannot be
-    /// cancelled; kind 255 is taken.
+    /// Ask for [`Handler::on_timer`](crate::Handler::on_timer) with `(id, kind)` when `after` has passed. It
+    /// cannot be cancelled; kind 255 is taken.
     pub fn set_timer(&mut self, id: ConnId, kind: u8, after: Duration) {
         debug_assert_ne!(kind, LINGER_TIMER);
         self.timers.set(self.now + after, id, kind);
@@ -203,7 +203,7 @@ impl<H: Handler> Io<H> {
     /// Send mail to a shard. Another one gets it at the end of this turn; this one's own waits behind
     /// the mail that has arrived.
     #[inline]
-    pub fn mail(&mut self, shard: usize, mail: H::Mail) {
+    pub fn mail(&mut self, shard: usize, mail: M) {
         self.post.send(shard, mail);
     }
 
@@ -214,7 +214,7 @@ impl<H: Handler> Io<H> {
         self.post.mark()
     }
 
-    /// Whether the mail that was waiting when `mark` was taken has been handed out.
+    /// Return whether the mail that was waiting when `mark` was taken has been handed out.
     #[inline]
     #[must_use]
     pub fn has_passed(&self, mark: u64) -> bool {
@@ -248,7 +248,7 @@ impl<H: Handler> Io<H> {
         self.budget.spend(work);
     }
 
-    /// Whether this part of the turn has used its share: a handler with more to do puts it off. Where
+    /// Return whether this part of the turn has used its share: a handler with more to do puts it off. Where
     /// received bytes are handed out, also whether this connection has used its slice of the share.
     #[inline]
     #[must_use]
@@ -256,7 +256,7 @@ impl<H: Handler> Io<H> {
         self.budget.is_spent()
     }
 
-    /// Work of a whole turn, in the units of [`work`].
+    /// Return the work of a whole turn, in the units of [`work`].
     #[inline]
     #[must_use]
     pub fn turn_budget(&self) -> usize {
@@ -275,6 +275,38 @@ impl<H: Handler> Io<H> {
         self.budget.end_slice();
     }
 
+    // Figures.
+
+    /// Return the memory held for connections.
+    #[must_use]
+    pub fn memory(&self) -> Memory {
+        Memory {
+            connections: self.connections.bytes() + self.timers.bytes(),
+            buffers: self.connections.pool.bytes() + self.driver_buffers + self.held_bytes,
+        }
+    }
+
+    /// Return the descriptors taken and left.
+    #[must_use]
+    pub fn descriptors(&self) -> Descriptors {
+        Descriptors {
+            used: self.connections.len() + self.listeners.iter().flatten().count(),
+            limit: self.descriptor_limit,
+        }
+    }
+
+    /// Return how much mail was found waiting at most since the last call.
+    pub fn take_mail_peak(&mut self) -> usize {
+        self.post.take_peak()
+    }
+
+    /// Return how many connections wait to be accepted by the listener with this index.
+    #[must_use]
+    pub fn accept_queue(&self, listener: usize) -> usize {
+        let descriptor = self.listeners.get(listener).copied().flatten();
+        descriptor.map_or(0, socket::accept_queue)
+    }
+
     // The reactor's side.
 
     pub(crate) fn begin_turn(&mut self) {
@@ -283,7 +315,7 @@ impl<H: Handler> Io<H> {
         self.budget.begin_turn();
     }
 
-    /// Time that the driver may wait for events; `None` for ever.
+    /// Return how long the driver may wait for events; `None` for ever.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         let connections = &self.connections;
         let has_work = !(connections.touched.is_empty()
@@ -304,7 +336,7 @@ impl<H: Handler> Io<H> {
         }
     }
 
-    /// A closing connection may go on while its peer takes bytes, for a few rounds.
+    /// Let a closing connection go on while its peer takes bytes, for a few rounds.
     pub(crate) fn handle_linger_timer(&mut self, id: ConnId) {
         let Some(conn) = self.connections.conn_mut(id) else {
             return;

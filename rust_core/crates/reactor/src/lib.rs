@@ -17,16 +17,19 @@
 //! 4. Post the mail for other shards, with at most one wake-up for each.
 //! 5. Give every connection with pending output exactly one write.
 //!
-//! What follows from it:
+//! Consequences:
 //!
-//! - A connection that has little to say is served in every turn, whatever others send, and whether a
-//!   million others come or go: connections whose bytes take more than a slice of the budget continue
-//!   behind the others, and changes never keep traffic waiting.
+//! - A connection that has little to say is served in every turn, while others send as much as they can
+//!   and a million others come, go or read. A read brings only so much that all connections that wait are
+//!   read within the turn; behind more than two hundred floods it may take several turns. Connections
+//!   whose bytes take more than a slice of the budget continue behind the others, and changes never keep
+//!   traffic waiting.
 //! - Mail is posted before anything is written, and taken after received bytes: when a peer has read
 //!   our answer, all mail sent before the answer is in front of everything that it causes.
 //!   [`Io::mail_mark`] tells a handler when that mail has been handed out.
-//! - Bytes of one connection are handed out in their order, and before its end.
-//! - Listeners take turns: a herd at one of them keeps nobody waiting who comes to another one. A listener
+//! - Bytes of one connection are handed out in their order, and before its end, even if a write has
+//!   failed because the peer has gone. A reset ends a connection that is not read at once.
+//! - Listeners take turns: a herd at one of them delays no connection to another one. A listener
 //!   that finds no descriptor pauses alone.
 //! - Drivers differ in nothing that a peer can see.
 //!
@@ -34,8 +37,10 @@
 //! come from a pool and return to it when the kernel has taken their bytes.
 
 mod accepting;
+mod chunk;
 pub mod clock;
-pub mod connections;
+pub mod conn_id;
+mod connections;
 pub mod driver;
 pub mod fdtable;
 mod handler;
@@ -45,29 +50,24 @@ mod mail;
 pub mod mailbox;
 pub mod output;
 pub mod shard;
+mod shrink;
 #[cfg(feature = "sim")]
 pub mod sim;
-pub mod slab;
 mod socket;
 mod stats;
 pub mod timer;
 mod turn;
+mod wake;
 pub mod work;
 
 pub use clock::Clock;
+pub use conn_id::ConnId;
 pub use connections::{Conn, Connections};
 pub use driver::{DriverChoice, DriverKind};
-pub use handler::{Closed, Handler, Origin};
-pub use io::Io;
+pub use handler::{Closed, Handler, Io, Origin};
+pub use io::ShardIo;
 pub use listener::{ListenError, Reservation};
 pub use mailbox::Mailboxes;
-pub use output::Output;
-pub use shard::{Shard, ShardSpec, process_cpu_time, thread_cpu_time, wake_precisely};
-pub use slab::ConnId;
-pub use stats::{Calls, Descriptors, Memory, Sent};
-
-/// Return the bytes of a memory page.
-#[must_use]
-pub fn page_size() -> u64 {
-    rustix::param::page_size() as u64
-}
+pub use output::{Output, Shared};
+pub use shard::{Shard, ShardSpec, wake_precisely};
+pub use stats::{Calls, Descriptors, Memory, Sent, page_size, process_cpu_time, thread_cpu_time};

@@ -17,7 +17,7 @@ const BACKLOG: i32 = 65_535;
 pub struct ListenError {
     /// The address asked for.
     pub address: SocketAddr,
-    /// What the kernel said.
+    /// The kernel's reason.
     pub source: io::Error,
 }
 
@@ -36,7 +36,7 @@ impl std::error::Error for ListenError {
 /// A port held for the shards of one process.
 ///
 /// SO_REUSEPORT alone would let a second server of the same user take half of the connections
-/// without a word. The port is therefore bound without it first, which fails when anybody has it,
+/// without a word. The port is therefore bound without it first, which fails if the port is taken,
 /// and only then opened to the sockets of the shards. Drop it when all shards listen.
 pub struct Reservation {
     address: SocketAddr,
@@ -44,7 +44,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Reserves `address`; port 0 takes a free port.
+    /// Reserve `address`; port 0 takes a free port.
     ///
     /// # Errors
     /// The address is in use, not local, or not permitted.
@@ -64,14 +64,14 @@ impl Reservation {
         })
     }
 
-    /// The address, with the port that was taken.
+    /// Return the address, with the port that was taken.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Opens one shard's listening socket on an address reserved by its process.
+/// Open one shard's listening socket on an address reserved by its process.
 pub(crate) fn listen(address: SocketAddr, mode: Mode) -> Result<OwnedFd, ListenError> {
     let open_listener = || -> io::Result<OwnedFd> {
         let socket = socket::open(address, mode)?;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_share_a_reserved_port_and_nobody_else_does() {
+    fn shards_share_a_reserved_port_and_others_do_not() {
         let reservation = Reservation::new(loopback()).expect("reserve");
         let address = reservation.address();
         assert_ne!(address.port(), 0);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::mailbox::Mailboxes;
+use crate::shrink::{give_back, give_back_list};
 
 /// The mail of one shard.
 pub(crate) struct Post<M> {
@@ -92,6 +93,13 @@ impl<M> Post<M> {
         }
     }
 
+    /// Give memory back after a herd.
+    pub(crate) fn shrink(&mut self) {
+        give_back(&mut self.waiting);
+        give_back(&mut self.arrived);
+        self.outgoing.iter_mut().for_each(give_back_list);
+    }
+
     /// Refuse mail from now on, and return what has arrived and what was to be posted.
     pub(crate) fn close(&mut self) -> VecDeque<M> {
         self.take_arrived();
@@ -106,7 +114,7 @@ impl<M> Post<M> {
         self.waiting.iter().for_each(each);
     }
 
-    /// The most mail that was found waiting at once since this was last called.
+    /// Return how much mail was found waiting at most since the last call.
     pub(crate) fn take_peak(&mut self) -> usize {
         std::mem::replace(&mut self.peak, self.waiting.len())
     }
@@ -116,7 +124,7 @@ impl<M> Post<M> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -141,5 +149,89 @@ mod tests {
         post.send(0, 6);
         post.send(1, 7);
         assert_eq!(post.close(), [6, 7]);
+    }
+}
+
+/// All interleavings of two shards, by `make loom`.
+#[cfg(all(test, loom))]
+mod modelled {
+    use loom::thread;
+
+    use super::*;
+
+    /// Do turns of a shard that answers each piece below `last` with the next number, until it has handed
+    /// out `count` pieces. Return them.
+    fn answer(mut post: Post<u32>, last: u32, count: usize) -> Vec<u32> {
+        let other = 1 - post.shard();
+        let mut all = Vec::new();
+        while all.len() < count {
+            post.mailboxes().wait(post.shard());
+            post.take_arrived();
+            while let Some(mail) = post.next() {
+                all.push(mail);
+                if mail < last {
+                    post.send(other, mail + 1);
+                }
+            }
+            post.post(|_| unreachable!("the other shard is there"));
+        }
+        all
+    }
+
+    #[test]
+    fn two_shards_that_answer_each_other_never_wait_for_ever() {
+        loom::model(|| {
+            let mailboxes = Mailboxes::modelled(2);
+            let [one, two] = [0, 1].map(|shard| Post::new(shard, mailboxes.clone()));
+            let other = thread::spawn(move || answer(two, 4, 2));
+            assert_eq!(mailboxes.post(1, 1), None);
+            assert_eq!(answer(one, 4, 2), [2, 4]);
+            assert_eq!(other.join().expect("no panic"), [1, 3]);
+        });
+    }
+
+    #[test]
+    fn each_piece_is_handed_out_or_returned_once_when_a_shard_ends() {
+        loom::model(|| {
+            let mailboxes = Mailboxes::modelled(2);
+            let [mut one, mut two] = [0, 1].map(|shard| Post::new(shard, mailboxes.clone()));
+            let ending = thread::spawn(move || {
+                two.send(0, 1);
+                two.take_arrived();
+                let mut all: Vec<u32> = two.next().into_iter().collect();
+                all.extend(two.close());
+                all
+            });
+            let mut all = Vec::new();
+            for mail in [2, 3] {
+                one.send(1, mail);
+                one.post(|mail| all.push(mail));
+            }
+            all.extend(ending.join().expect("no panic"));
+            all.extend(one.close());
+            all.sort_unstable();
+            assert_eq!(all, [1, 2, 3]);
+        });
+    }
+
+    #[test]
+    fn a_mark_covers_all_that_was_posted_before_it() {
+        loom::model(|| {
+            let mailboxes = Mailboxes::modelled(2);
+            let mut post = Post::new(0, mailboxes.clone());
+            let poster = thread::spawn({
+                let mailboxes = mailboxes.clone();
+                move || assert_eq!(mailboxes.post(0, 1), None)
+            });
+            post.send(0, 2);
+            poster.join().expect("no panic");
+            post.take_arrived();
+            let mark = post.mark();
+            let mut all = Vec::new();
+            while !post.has_passed(mark) {
+                all.extend(post.next());
+            }
+            assert_eq!(all, [2, 1]);
+        });
     }
 }

@@ -1,41 +1,41 @@
 //! Mail between shards: one mailbox per shard, any thread may post.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::BorrowedFd;
+#[cfg(feature = "sim")]
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
 
-use rustix::event::{EventfdFlags, eventfd};
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+
+use crate::wake::{Eventfd, Wake};
 
 struct Queue<M> {
     mail: VecDeque<M>,
-    closed: bool,
+    is_closed: bool,
+    /// Whether the owner waits in the kernel and must be woken.
+    is_asleep: bool,
 }
 
 /// On cache lines of its own: neighbours belong to other shards.
 #[repr(align(128))]
 struct Mailbox<M> {
     queue: Mutex<Queue<M>>,
-    /// Whether the owner waits in the kernel and must be woken.
-    asleep: AtomicBool,
     wake: Wake,
 }
 
-/// The means to wake a mailbox's owner.
-enum Wake {
-    /// A descriptor that the owner waits for.
-    Eventfd(OwnedFd),
-    /// A mark that a simulation looks at.
-    #[cfg(feature = "sim")]
-    Mark(AtomicBool),
-}
-
 impl<M> Mailbox<M> {
-    fn wake_descriptor(&self) -> BorrowedFd<'_> {
-        match &self.wake {
-            Wake::Eventfd(wake) => wake.as_fd(),
-            #[cfg(feature = "sim")]
-            Wake::Mark(_) => unreachable!("a simulated shard waits for no descriptor"),
+    fn new(wake: Wake) -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                mail: VecDeque::new(),
+                is_closed: false,
+                is_asleep: false,
+            }),
+            wake,
         }
     }
 }
@@ -58,21 +58,10 @@ impl<M> Mailboxes<M> {
     /// table of its own, which keeps the wake-up descriptors that there are.
     ///
     /// # Errors
-    /// No descriptor is left for a wake-up.
+    /// No descriptor is left for a wake-up, or the thread has a table of its own.
     pub fn new(shards: usize) -> std::io::Result<Self> {
-        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-        let boxes = (0..shards)
-            .map(|_| {
-                Ok(Mailbox {
-                    queue: Mutex::new(Queue {
-                        mail: VecDeque::new(),
-                        closed: false,
-                    }),
-                    asleep: AtomicBool::new(false),
-                    wake: Wake::Eventfd(eventfd(0, flags)?),
-                })
-            })
-            .collect::<std::io::Result<_>>()?;
+        let mailbox = |_| Ok(Mailbox::new(Wake::Eventfd(Eventfd::new()?)));
+        let boxes = (0..shards).map(mailbox).collect::<std::io::Result<_>>()?;
         Ok(Self { boxes })
     }
 
@@ -80,25 +69,18 @@ impl<M> Mailboxes<M> {
     #[cfg(feature = "sim")]
     #[must_use]
     pub fn simulated(shards: usize) -> Self {
-        let mailbox = |_| Mailbox {
-            queue: Mutex::new(Queue {
-                mail: VecDeque::new(),
-                closed: false,
-            }),
-            asleep: AtomicBool::new(false),
-            wake: Wake::Mark(AtomicBool::new(false)),
-        };
+        let mailbox = |_| Mailbox::new(Wake::Mark(AtomicBool::default()));
         Self {
             boxes: (0..shards).map(mailbox).collect(),
         }
     }
 
-    /// Whether a simulated shard has been woken.
+    /// Return whether a simulated shard has been woken.
     #[cfg(feature = "sim")]
     pub(crate) fn is_woken(&self, shard: usize) -> bool {
         match &self.boxes[shard].wake {
-            Wake::Eventfd(_) => false,
-            Wake::Mark(mark) => mark.load(Ordering::SeqCst),
+            Wake::Mark(mark) => mark.load(Ordering::Relaxed),
+            _ => false,
         }
     }
 
@@ -112,106 +94,84 @@ impl<M> Mailboxes<M> {
         self.queue(shard).mail.iter().for_each(each);
     }
 
-    /// Number of shards.
+    /// Return the number of shards.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.boxes.len()
     }
 
-    /// Posts one piece of mail from any thread. Returns it when the shard has ended.
+    /// Post one piece of mail from any thread. Return it when the shard has ended.
     pub fn post(&self, shard: usize, mail: M) -> Option<M> {
         let mut queue = self.queue(shard);
-        if queue.closed {
+        if queue.is_closed {
             return Some(mail);
         }
         queue.mail.push_back(mail);
-        drop(queue);
-        self.wake(shard);
+        self.wake(shard, queue);
         None
     }
 
-    /// Posts everything in `batch`, with one lock and at most one wake-up. When the shard has
-    /// ended, `batch` is left as it was.
+    /// Post everything in `batch`, with one lock and at most one wake-up. When the shard has ended,
+    /// `batch` is left as it was.
     pub fn post_batch(&self, shard: usize, batch: &mut Vec<M>) {
         if batch.is_empty() {
             return;
         }
         let mut queue = self.queue(shard);
-        if queue.closed {
+        if queue.is_closed {
             return;
         }
         queue.mail.extend(batch.drain(..));
-        drop(queue);
-        self.wake(shard);
+        self.wake(shard, queue);
     }
 
-    /// Descriptors that every shard's table must keep.
-    #[must_use]
-    pub fn descriptors(&self) -> Vec<RawFd> {
-        self.boxes
-            .iter()
-            .map(|mailbox| mailbox.wake_descriptor().as_raw_fd())
+    /// Return the descriptors that every shard's table must keep.
+    pub(crate) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        (0..self.shards())
+            .map(|shard| self.wake_descriptor(shard))
             .collect()
     }
 
-    /// Swaps the mail that has arrived for the empty queue `into`.
+    /// Swap the mail that has arrived for the empty queue `into`. From now on mail does not wake the shard.
     pub(crate) fn take(&self, shard: usize, into: &mut VecDeque<M>) {
         debug_assert!(into.is_empty());
         let mut queue = self.queue(shard);
+        queue.is_asleep = false;
         if !queue.mail.is_empty() {
             std::mem::swap(&mut queue.mail, into);
         }
     }
 
-    /// To be called before waiting in the kernel; when it returns false there is mail, and the
-    /// caller must not sleep.
+    /// Prepare to wait in the kernel: from now on mail wakes the shard, until it [takes](Self::take) what
+    /// has arrived. When this returns false there is mail already, and the shard must not wait.
     pub(crate) fn fall_asleep(&self, shard: usize) -> bool {
-        self.boxes[shard].asleep.store(true, Ordering::SeqCst);
-        let empty = self.queue(shard).mail.is_empty();
-        if !empty {
-            self.boxes[shard].asleep.store(false, Ordering::SeqCst);
-        }
-        empty
+        let mut queue = self.queue(shard);
+        queue.is_asleep = queue.mail.is_empty();
+        queue.is_asleep
     }
 
-    pub(crate) fn woke_up(&self, shard: usize) {
-        self.boxes[shard].asleep.store(false, Ordering::SeqCst);
-    }
-
-    /// Clears the wake-up descriptor after it has become readable.
+    /// Clear the wake-up descriptor after it has become readable.
     pub(crate) fn clear_wake(&self, shard: usize) {
-        match &self.boxes[shard].wake {
-            Wake::Eventfd(wake) => {
-                // It fails only when there was nothing to clear.
-                let _ = rustix::io::read(wake, &mut [0; 8]);
-            }
-            #[cfg(feature = "sim")]
-            Wake::Mark(mark) => mark.store(false, Ordering::SeqCst),
-        }
+        self.boxes[shard].wake.clear();
     }
 
     pub(crate) fn wake_descriptor(&self, shard: usize) -> BorrowedFd<'_> {
-        self.boxes[shard].wake_descriptor()
+        self.boxes[shard].wake.descriptor()
     }
 
-    /// Refuses mail from now on and returns what had arrived.
+    /// Refuse mail from now on and return what had arrived.
     pub(crate) fn close(&self, shard: usize) -> VecDeque<M> {
         let mut queue = self.queue(shard);
-        queue.closed = true;
+        queue.is_closed = true;
         std::mem::take(&mut queue.mail)
     }
 
-    fn wake(&self, shard: usize) {
-        let mailbox = &self.boxes[shard];
-        if mailbox.asleep.load(Ordering::SeqCst) && mailbox.asleep.swap(false, Ordering::SeqCst) {
-            match &mailbox.wake {
-                Wake::Eventfd(wake) => {
-                    // A full counter means that the owner has been woken already.
-                    let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-                }
-                #[cfg(feature = "sim")]
-                Wake::Mark(mark) => mark.store(true, Ordering::SeqCst),
-            }
+    /// Wake the owner of the mailbox if it waits.
+    fn wake(&self, shard: usize, mut queue: MutexGuard<'_, Queue<M>>) {
+        let is_asleep = std::mem::take(&mut queue.is_asleep);
+        drop(queue);
+        if is_asleep {
+            self.boxes[shard].wake.wake();
         }
     }
 
@@ -223,7 +183,7 @@ impl<M> Mailboxes<M> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
@@ -262,5 +222,109 @@ mod tests {
             Ok(8)
         );
         assert_eq!(u64::from_ne_bytes(count), 1);
+    }
+}
+
+/// All interleavings of a shard and of threads that post to it, by `make loom`.
+#[cfg(all(test, loom))]
+pub(crate) mod modelled {
+    use loom::thread;
+
+    use super::*;
+    use crate::wake::modelled::Eventfd;
+
+    impl<M> Mailboxes<M> {
+        pub(crate) fn modelled(shards: usize) -> Self {
+            let mailbox = |_| Mailbox::new(Wake::Modelled(Eventfd::new()));
+            Self {
+                boxes: (0..shards).map(mailbox).collect(),
+            }
+        }
+
+        /// Wait as a shard does between two turns. A wake-up that is forgotten leaves it waiting, which the
+        /// model finds.
+        pub(crate) fn wait(&self, shard: usize) {
+            let may_wait = self.fall_asleep(shard);
+            let Wake::Modelled(wake) = &self.boxes[shard].wake else {
+                unreachable!("the mailboxes are modelled")
+            };
+            if wake.wait(!may_wait) {
+                self.clear_wake(shard);
+            }
+        }
+    }
+
+    fn wait_and_take(boxes: &Mailboxes<u32>, into: &mut Vec<u32>) {
+        boxes.wait(0);
+        let mut taken = VecDeque::new();
+        boxes.take(0, &mut taken);
+        into.extend(taken);
+    }
+
+    #[test]
+    fn a_shard_that_waits_is_woken_by_each_thread_that_posts() {
+        loom::model(|| {
+            let boxes = Mailboxes::modelled(1);
+            let posters = [1, 2].map(|mail| {
+                let boxes = boxes.clone();
+                thread::spawn(move || assert_eq!(boxes.post(0, mail), None))
+            });
+            let mut taken = Vec::new();
+            while taken.len() < 2 {
+                wait_and_take(&boxes, &mut taken);
+            }
+            taken.sort_unstable();
+            assert_eq!(taken, [1, 2]);
+            for poster in posters {
+                poster.join().expect("no panic");
+            }
+        });
+    }
+
+    #[test]
+    fn mail_of_one_thread_keeps_its_order() {
+        loom::model(|| {
+            let boxes = Mailboxes::modelled(1);
+            let poster = thread::spawn({
+                let boxes = boxes.clone();
+                move || {
+                    assert_eq!(boxes.post(0, 1), None);
+                    boxes.post_batch(0, &mut vec![2, 3]);
+                }
+            });
+            let mut taken = Vec::new();
+            while taken.len() < 3 {
+                wait_and_take(&boxes, &mut taken);
+            }
+            assert_eq!(taken, [1, 2, 3]);
+            poster.join().expect("no panic");
+        });
+    }
+
+    #[test]
+    fn at_the_end_each_piece_is_taken_or_returned_once() {
+        loom::model(|| {
+            let boxes = Mailboxes::modelled(1);
+            let one = thread::spawn({
+                let boxes = boxes.clone();
+                move || boxes.post(0, 1)
+            });
+            let batch = thread::spawn({
+                let boxes = boxes.clone();
+                move || {
+                    let mut batch = vec![2, 3];
+                    boxes.post_batch(0, &mut batch);
+                    batch
+                }
+            });
+            let mut all = Vec::new();
+            wait_and_take(&boxes, &mut all);
+            all.extend(boxes.close(0));
+            all.extend(one.join().expect("no panic"));
+            all.extend(batch.join().expect("no panic"));
+            all.sort_unstable();
+            assert_eq!(all, [1, 2, 3]);
+            assert_eq!(boxes.post(0, 4), Some(4));
+        });
     }
 }

@@ -2,27 +2,16 @@
 
 use std::collections::VecDeque;
 
+pub use crate::chunk::Shared;
+use crate::chunk::{Bytes, Chunk, POOLED_CAPACITY, Pool};
+
 /// Size in bytes at which the tail is sealed and a new chunk begun, so that a long backlog never
 /// has to be moved to grow.
-pub const CHUNK: usize = 64 * 1024;
-
-/// Buffers that grew beyond this many bytes are freed rather than pooled.
-const POOLED_CAPACITY: usize = CHUNK;
-
-/// Bytes of buffers kept for reuse by one shard: enough for a turn's fan-out.
-const POOLED_BYTES: usize = 8 << 20;
-
-const FRESH_CAPACITY: usize = 512;
-
-/// Consecutive bytes of an output.
-pub(crate) struct Chunk {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) items: u32,
-}
+pub const CHUNK: usize = POOLED_CAPACITY;
 
 /// Chunks of one write at most.
 pub(crate) const WRITE_CHUNKS: usize = 64;
-/// Bytes of one write at most, unless one chunk has more: as much as a socket takes at once.
+/// Bytes of one write, without its last chunk, at most: as much as a socket takes at once.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// Bytes that were taken out of an output to be written at once.
@@ -38,27 +27,27 @@ pub(crate) struct Taken {
 impl Taken {
     fn new(first: Chunk, sent: u32) -> Self {
         Self {
-            len: first.bytes.len() - sent as usize,
+            len: first.len() - sent as usize,
             first,
             more: Vec::new(),
             sent,
         }
     }
 
-    /// The bytes to be sent of the first chunk.
+    /// Return the bytes to be sent of the first chunk.
     #[inline]
     pub(crate) fn front(&self) -> &[u8] {
-        &self.first.bytes[self.sent as usize..]
+        &self.first.bytes()[self.sent as usize..]
     }
 
-    /// The bytes to be sent, chunk by chunk.
+    /// Return the bytes to be sent, chunk by chunk.
     #[cfg(feature = "sim")]
     pub(crate) fn chunks(&self) -> Vec<&[u8]> {
-        let more = self.more.iter().map(|chunk| chunk.bytes.as_slice());
+        let more = self.more.iter().map(Chunk::bytes);
         std::iter::once(self.front()).chain(more).collect()
     }
 
-    /// Items of the chunks.
+    /// Return how many items the chunks have.
     #[cfg(feature = "sim")]
     pub(crate) fn items(&self) -> u64 {
         let more = self.more.iter().map(|chunk| u64::from(chunk.items));
@@ -68,10 +57,10 @@ impl Taken {
     /// Count what was taken as sent, and return its items.
     pub(crate) fn finish(self, pool: &mut Pool) -> u64 {
         let mut items = u64::from(self.first.items);
-        pool.give(self.first.bytes);
+        self.first.recycle(pool);
         for chunk in self.more {
             items += u64::from(chunk.items);
-            pool.give(chunk.bytes);
+            chunk.recycle(pool);
         }
         items
     }
@@ -82,6 +71,32 @@ struct Backlog {
     chunks: VecDeque<Chunk>,
     /// Bytes in `chunks`, those already sent of the front chunk included.
     bytes: usize,
+    /// The part of `bytes` that belongs to this output alone.
+    own: usize,
+}
+
+impl Backlog {
+    fn push_back(&mut self, chunk: Chunk) {
+        self.count(&chunk);
+        self.chunks.push_back(chunk);
+    }
+
+    fn insert(&mut self, n: usize, chunk: Chunk) {
+        self.count(&chunk);
+        self.chunks.insert(n, chunk);
+    }
+
+    fn count(&mut self, chunk: &Chunk) {
+        self.bytes += chunk.len();
+        self.own += chunk.own_len();
+    }
+
+    fn pop_front(&mut self) -> Option<Chunk> {
+        let chunk = self.chunks.pop_front()?;
+        self.bytes -= chunk.len();
+        self.own -= chunk.own_len();
+        Some(chunk)
+    }
 }
 
 /// Pending output, oldest bytes first. Empty, it owns no memory.
@@ -99,7 +114,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Bytes that wait to be sent.
+    /// Return how many bytes wait to be sent.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
@@ -107,41 +122,47 @@ impl Output {
             - self.sent as usize
     }
 
-    /// Whether nothing waits.
+    /// Return the bytes of memory that wait in this output alone.
+    #[must_use]
+    pub(crate) fn own_len(&self) -> usize {
+        self.backlog.as_ref().map_or(0, |backlog| backlog.own) + self.tail.len()
+    }
+
+    /// Return whether nothing waits.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tail.is_empty() && self.backlog.is_none()
     }
 
-    /// The open chunk, to append to. What is already in it may be changed only from where the
+    /// Return the open chunk, to append to. What is already in it may be changed only from where the
     /// owner began to append since the last turn.
     #[inline]
     pub fn tail(&mut self) -> &mut Vec<u8> {
         &mut self.tail
     }
 
-    /// Counts `items` that the bytes just appended hold.
+    /// Count `items` that the bytes just appended hold.
     #[inline]
     pub fn add_items(&mut self, items: u32) {
         self.tail_items += items;
     }
 
-    /// Items that are not wholly sent, by chunk.
+    /// Return how many items are not wholly sent, by chunk.
     #[must_use]
     pub fn items(&self) -> u64 {
         let sealed = self.backlog.iter().flat_map(|backlog| &backlog.chunks);
         sealed.map(|chunk| u64::from(chunk.items)).sum::<u64>() + u64::from(self.tail_items)
     }
 
-    /// Whether the tail is long enough to be sealed before more is appended.
+    /// Return whether the tail is long enough to be sealed before more is appended.
     #[inline]
     #[must_use]
     pub fn tail_is_full(&self) -> bool {
         self.tail.len() >= CHUNK
     }
 
-    /// Seals the tail and begins a new one.
+    /// Seal the tail and begin a new one.
     pub fn seal(&mut self) {
         self.seal_into(Vec::with_capacity(CHUNK));
     }
@@ -151,15 +172,30 @@ impl Output {
             return;
         }
         let bytes = std::mem::replace(&mut self.tail, next);
+        let items = std::mem::take(&mut self.tail_items);
         let backlog = self.backlog.get_or_insert_default();
-        backlog.bytes += bytes.len();
-        backlog.chunks.push_back(Chunk {
-            bytes,
-            items: std::mem::take(&mut self.tail_items),
+        backlog.push_back(Chunk::own(bytes, items));
+    }
+
+    /// Append the bytes of an owner from a place on, without a copy. Items of the bytes before count as
+    /// sent with these.
+    pub fn append_shared(&mut self, owner: Shared, from: u32) {
+        let items = std::mem::take(&mut self.tail_items);
+        if !self.tail.is_empty() {
+            // The bytes before are few: their buffer is for longer ones.
+            let bytes = self.tail.as_slice().to_vec();
+            self.tail.clear();
+            let backlog = self.backlog.get_or_insert_default();
+            backlog.push_back(Chunk::own(bytes, 0));
+        }
+        let backlog = self.backlog.get_or_insert_default();
+        backlog.push_back(Chunk {
+            bytes: Bytes::Shared(owner, from),
+            items,
         });
     }
 
-    /// Forgets everything and returns the number of items that were not wholly sent.
+    /// Forget everything and return the number of items that were not wholly sent.
     pub(crate) fn discard(&mut self, pool: &mut Pool) -> u64 {
         let items = self.items();
         pool.give(std::mem::take(&mut self.tail));
@@ -167,14 +203,14 @@ impl Output {
         items
     }
 
-    /// Gives back a buffer that was prepared and not used.
+    /// Give back a buffer that was prepared and not used.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         if self.tail.is_empty() {
             pool.give(std::mem::take(&mut self.tail));
         }
     }
 
-    /// The one chunk that waits, where there is only one: the common case.
+    /// Return the chunk that waits if there is only one, which is the common case.
     #[inline]
     pub(crate) fn single(&self) -> Option<&[u8]> {
         match self.backlog {
@@ -183,11 +219,11 @@ impl Output {
         }
     }
 
-    /// Every chunk that waits, oldest first.
+    /// Return every chunk that waits, oldest first.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let sealed = self.backlog.iter().flat_map(|backlog| &backlog.chunks);
         sealed
-            .map(|chunk| chunk.bytes.as_slice())
+            .map(Chunk::bytes)
             .chain(std::iter::once(self.tail.as_slice()))
             .enumerate()
             .map(|(n, bytes)| {
@@ -200,7 +236,7 @@ impl Output {
             .filter(|bytes| !bytes.is_empty())
     }
 
-    /// Notes that the kernel took `count` bytes; returns the items that are now wholly sent.
+    /// Note that the kernel took `count` bytes; return the items that are now wholly sent.
     pub(crate) fn advance(&mut self, mut count: usize, pool: &mut Pool) -> u64 {
         let mut items = 0;
         while let Some(backlog) = &mut self.backlog {
@@ -208,17 +244,16 @@ impl Output {
                 self.backlog = None;
                 break;
             };
-            let left = front.bytes.len() - self.sent as usize;
+            let left = front.len() - self.sent as usize;
             if count < left {
                 self.sent += count as u32;
                 return items;
             }
             count -= left;
             self.sent = 0;
-            if let Some(chunk) = backlog.chunks.pop_front() {
-                backlog.bytes -= chunk.bytes.len();
+            if let Some(chunk) = backlog.pop_front() {
                 items += u64::from(chunk.items);
-                pool.give(chunk.bytes);
+                chunk.recycle(pool);
             }
         }
         self.sent += count as u32;
@@ -239,22 +274,19 @@ impl Output {
             if self.tail.is_empty() {
                 return None;
             }
-            let first = Chunk {
-                bytes: std::mem::take(&mut self.tail),
-                items: std::mem::take(&mut self.tail_items),
-            };
+            let bytes = std::mem::take(&mut self.tail);
+            let first = Chunk::own(bytes, std::mem::take(&mut self.tail_items));
             return Some(Taken::new(first, sent));
         };
-        let first = backlog.chunks.pop_front()?;
+        let first = backlog.pop_front()?;
         let mut taken = Taken::new(first, sent);
-        while let Some(next) = backlog.chunks.front()
+        while taken.len < WRITE_BYTES
             && taken.more.len() + 1 < WRITE_CHUNKS
-            && taken.len + next.bytes.len() <= WRITE_BYTES
+            && let Some(next) = backlog.pop_front()
         {
-            taken.len += next.bytes.len();
-            taken.more.extend(backlog.chunks.pop_front());
+            taken.len += next.len();
+            taken.more.push(next);
         }
-        backlog.bytes -= taken.len + sent as usize;
         if backlog.chunks.is_empty() {
             self.backlog = None;
         }
@@ -268,15 +300,14 @@ impl Output {
         let mut sent = taken.sent as usize;
         let backlog = self.backlog.get_or_insert_default();
         let mut chunks = std::iter::once(taken.first).chain(taken.more).peekable();
-        while let Some(chunk) = chunks.next_if(|chunk| count + sent >= chunk.bytes.len()) {
-            count -= chunk.bytes.len() - sent;
+        while let Some(chunk) = chunks.next_if(|chunk| count + sent >= chunk.len()) {
+            count -= chunk.len() - sent;
             sent = 0;
             items += u64::from(chunk.items);
-            pool.give(chunk.bytes);
+            chunk.recycle(pool);
         }
         for (n, chunk) in chunks.enumerate() {
-            backlog.bytes += chunk.bytes.len();
-            backlog.chunks.insert(n, chunk);
+            backlog.insert(n, chunk);
         }
         if backlog.chunks.is_empty() {
             self.backlog = None;
@@ -286,7 +317,7 @@ impl Output {
         items
     }
 
-    /// Makes the tail ready for appending, from the pool where it owns nothing.
+    /// Make the tail ready for appending, from the pool if it owns nothing.
     #[inline]
     pub(crate) fn prepare(&mut self, pool: &mut Pool) {
         if self.tail.capacity() == 0 {
@@ -294,58 +325,25 @@ impl Output {
         }
     }
 
-    /// Called when the socket takes no more: what waits must not hold a large pooled buffer.
+    /// Seal the tail when the socket takes no more: bytes that wait must not hold a large pooled buffer.
     pub(crate) fn settle(&mut self) {
         self.seal_into(Vec::new());
         if let Some(chunk) = self
             .backlog
             .as_mut()
             .and_then(|backlog| backlog.chunks.back_mut())
-            && chunk.bytes.capacity() > 2 * chunk.bytes.len()
+            && let Bytes::Own(bytes) = &mut chunk.bytes
+            && bytes.capacity() > 2 * bytes.len()
         {
-            chunk.bytes.shrink_to_fit();
-        }
-    }
-}
-
-/// Output buffers of one shard that wait for their next connection.
-#[derive(Default)]
-pub(crate) struct Pool {
-    buffers: Vec<Vec<u8>>,
-    /// Their capacity in all.
-    bytes: usize,
-}
-
-impl Pool {
-    /// Bytes of buffers kept for reuse.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    #[inline]
-    fn take(&mut self) -> Vec<u8> {
-        match self.buffers.pop() {
-            Some(buffer) => {
-                self.bytes -= buffer.capacity();
-                buffer
-            }
-            None => Vec::with_capacity(FRESH_CAPACITY),
-        }
-    }
-
-    #[inline]
-    pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
-        let poolable = (1..=POOLED_CAPACITY).contains(&buffer.capacity());
-        if poolable && self.bytes < POOLED_BYTES {
-            self.bytes += buffer.capacity();
-            buffer.clear();
-            self.buffers.push(buffer);
+            bytes.shrink_to_fit();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn appended(output: &mut Output, pool: &mut Pool, bytes: &[u8]) {
@@ -443,7 +441,28 @@ mod tests {
         appended(&mut output, &mut pool, b"tiny");
         output.settle();
         let backlog = output.backlog.as_ref().expect("sealed");
-        assert!(backlog.chunks[0].bytes.capacity() < 64);
+        assert!(matches!(&backlog.chunks[0].bytes, Bytes::Own(bytes) if bytes.capacity() < 64));
         assert_eq!(output.len(), 4);
+    }
+
+    #[test]
+    fn shared_bytes_keep_their_place_and_are_held_until_they_are_sent() {
+        let owner: Shared = Arc::new(b"..shared".to_vec());
+        let (mut output, mut pool) = (Output::default(), Pool::default());
+        appended(&mut output, &mut pool, b"one ");
+        output.append_shared(Arc::clone(&owner), 2);
+        appended(&mut output, &mut pool, b" two");
+        assert_eq!((output.len(), output.own_len(), output.items()), (14, 8, 2));
+        let waiting: Vec<u8> = output.chunks().flatten().copied().collect();
+        assert_eq!(waiting, b"one shared two");
+        assert_eq!(Arc::strong_count(&owner), 2);
+        assert_eq!(output.advance(5, &mut pool), 0);
+        let taken = output.take().expect("chunks");
+        assert_eq!((taken.front(), taken.len), (&b"hared"[..], 5));
+        assert_eq!(output.restore(taken, 3, &mut pool), 0);
+        assert_eq!((output.len(), output.own_len()), (6, 4));
+        assert_eq!(output.advance(2, &mut pool), 1);
+        assert_eq!(Arc::strong_count(&owner), 1);
+        assert_eq!((output.len(), output.own_len(), output.items()), (4, 4, 1));
     }
 }

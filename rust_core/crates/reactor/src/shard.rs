@@ -1,18 +1,17 @@
 //! A shard's thread: listeners, driver, turns, end.
 
 use std::io;
+use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::os::fd::AsRawFd;
-use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::driver::epoll::Epoll;
 use crate::driver::uring::Uring;
 use crate::driver::{Driver, DriverKind};
 use crate::fdtable;
-use crate::handler::Handler;
-use crate::io::Io;
+use crate::handler::{Handler, Io};
 use crate::listener::listen;
 use crate::mailbox::Mailboxes;
 use crate::socket::Mode;
@@ -28,20 +27,6 @@ pub fn wake_precisely() -> io::Result<()> {
     Ok(())
 }
 
-/// Return the processor time that all threads of this process have used.
-#[must_use]
-pub fn process_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
-/// Return the processor time that the calling thread has used, the kernel's work for it included.
-#[must_use]
-pub fn thread_cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
-}
-
 /// The parts of one shard.
 pub struct ShardSpec<M> {
     /// Index of the shard among `mailboxes`.
@@ -54,14 +39,20 @@ pub struct ShardSpec<M> {
     pub driver: DriverKind,
     /// Connections that it must have room for, where it has file tables of its own (io_uring).
     pub connections: usize,
-    /// Whether the thread gets a descriptor table of its own; see [`fdtable`].
+    /// Whether the thread gets a descriptor table of its own; see [`fdtable`]. Files, sockets and other
+    /// descriptors must not pass between such a thread and others then, as mail say: a number that one
+    /// thread has opened names another file, or none, in the other.
     pub own_table: bool,
     /// Work of one turn before everything is written; see [`work`](crate::work).
     pub turn_budget: usize,
 }
 
-/// A shard that is ready to run, in the thread that built it.
-pub struct Shard<H: Handler>(Kind<H>);
+/// A shard that is ready to run, in the thread that opened it. It cannot leave that thread, which may have
+/// a descriptor table of its own.
+pub struct Shard<H: Handler> {
+    kind: Kind<H>,
+    _thread: PhantomData<*const ()>,
+}
 
 enum Kind<H: Handler> {
     Epoll(Box<Turn<H, Epoll>>),
@@ -69,16 +60,18 @@ enum Kind<H: Handler> {
 }
 
 impl<H: Handler> Shard<H> {
-    /// Open the listeners and the driver, in a descriptor table of the calling thread's own if
-    /// that is asked for. Must be called in the thread that will [`run`](Self::run) the shard, and
-    /// that thread must own no descriptors then.
+    /// Open the listeners and the driver, in a descriptor table of the calling thread's own if that is
+    /// asked for: what the thread has opened before cannot be used then. Must be called in the thread that
+    /// will [`run`](Self::run) the shard.
     ///
     /// # Errors
     /// An address cannot be listened on, or the kernel refuses a table, a descriptor or the
     /// driver.
     pub fn open(spec: ShardSpec<H::Mail>) -> io::Result<Self> {
         if spec.own_table {
-            fdtable::isolate(&spec.mailboxes.descriptors())?;
+            // SAFETY: a shard cannot leave its thread, and gives none of its descriptors away.
+            // Who asks for `own_table` answers for the descriptors of the handler.
+            unsafe { fdtable::isolate(&spec.mailboxes.descriptors())? };
         }
         let mode = match spec.driver {
             DriverKind::Uring => Mode::Blocking,
@@ -91,7 +84,7 @@ impl<H: Handler> Shard<H> {
                 listen(*address, mode).map_err(|error| io::Error::new(error.source.kind(), error))
             })
             .collect::<io::Result<Vec<_>>>()?;
-        let mut io = Io::new(
+        let mut io = Io::<H>::new(
             spec.index,
             spec.mailboxes.clone(),
             spec.turn_budget,
@@ -99,7 +92,7 @@ impl<H: Handler> Shard<H> {
         );
         let descriptors = listeners.iter().map(|listener| Some(listener.as_raw_fd()));
         io.listeners = descriptors.collect();
-        // Of a table that all share, each has its part.
+        // Shards that share a table have a part of it each.
         let tables = if spec.own_table {
             1
         } else {
@@ -107,18 +100,22 @@ impl<H: Handler> Shard<H> {
         };
         io.descriptor_limit = (fdtable::limit() / tables.max(1) as u64) as usize;
         let wake = spec.mailboxes.wake_descriptor(spec.index);
-        Ok(Self(match spec.driver {
+        let kind = match spec.driver {
             DriverKind::Uring => {
                 let driver = Uring::new(listeners, wake.as_raw_fd(), spec.connections)?;
                 Kind::Uring(Box::new(begin(io, driver)))
             }
             DriverKind::Epoll => Kind::Epoll(Box::new(begin(io, Epoll::new(listeners, wake)?))),
-        }))
+        };
+        Ok(Self {
+            kind,
+            _thread: PhantomData,
+        })
     }
 
-    /// The connections, to connect or set timers before the first turn.
+    /// Return the connections, to connect or set timers before the first turn.
     pub fn io(&mut self) -> &mut Io<H> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Epoll(turn) => &mut turn.io,
             Kind::Uring(turn) => &mut turn.io,
         }
@@ -129,7 +126,7 @@ impl<H: Handler> Shard<H> {
     /// # Errors
     /// The driver failed. Everything has been closed and accounted for then, too.
     pub fn run(self, handler: &mut H) -> io::Result<()> {
-        match self.0 {
+        match self.kind {
             Kind::Epoll(turn) => turn.run(handler),
             Kind::Uring(turn) => turn.run(handler),
         }

@@ -17,7 +17,7 @@ pub(crate) enum Mode {
     Blocking,
 }
 
-/// A TCP socket of `address`'s family.
+/// Return a TCP socket of `address`'s family.
 pub(crate) fn open(address: SocketAddr, mode: Mode) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
@@ -29,7 +29,7 @@ pub(crate) fn open(address: SocketAddr, mode: Mode) -> rustix::io::Result<OwnedF
     rustix::net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// A socket that is ready to be connected to `to`, from the local address `from` where one is
+/// Return a socket that is ready to be connected to `to`, from the local address `from` where one is
 /// given.
 pub(crate) fn open_outgoing(
     to: SocketAddr,
@@ -47,7 +47,7 @@ pub(crate) fn open_outgoing(
     Ok(fd)
 }
 
-/// IP_BIND_ADDRESS_NO_PORT, see ip(7).
+/// Set IP_BIND_ADDRESS_NO_PORT, see ip(7).
 fn set_bind_address_no_port(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the option takes one int, which outlives the call.
@@ -67,7 +67,7 @@ fn set_bind_address_no_port(fd: BorrowedFd<'_>) -> rustix::io::Result<()> {
     }
 }
 
-/// Connections that wait to be accepted by a listening socket; 0 where the kernel does not say.
+/// Return how many connections wait to be accepted by a listening socket; 0 if the kernel does not say.
 pub(crate) fn accept_queue(listener: RawFd) -> usize {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of_val(&info) as libc::socklen_t;

@@ -1,10 +1,8 @@
-//! What a shard can say of itself: what it has sent, called, and holds.
+//! Figures of a shard, its thread and its process: bytes sent, system calls, memory, descriptors, time.
 
-use crate::handler::Handler;
-use crate::io::Io;
-use crate::socket;
+use std::time::Duration;
 
-/// What the kernel has taken since the shard began.
+/// Totals of items, bytes and writes that the kernel has taken since the shard began.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Sent {
     /// Items wholly sent; see [`crate::Output`].
@@ -28,7 +26,7 @@ pub struct Calls {
     pub accept: u64,
 }
 
-/// What a shard holds in memory besides what its handler does, in bytes.
+/// Memory of a shard besides its handler's, in bytes.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Memory {
     /// Slots of connections, sessions included, and their timers.
@@ -46,34 +44,22 @@ pub struct Descriptors {
     pub limit: usize,
 }
 
-impl<H: Handler> Io<H> {
-    /// Memory held for connections.
-    #[must_use]
-    pub fn memory(&self) -> Memory {
-        Memory {
-            connections: self.connections.bytes() + self.timers.bytes(),
-            buffers: self.connections.pool.bytes() + self.driver_buffers + self.held_bytes,
-        }
-    }
+/// Return the processor time that all threads of this process have used.
+#[must_use]
+pub fn process_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
 
-    /// Descriptors taken and left.
-    #[must_use]
-    pub fn descriptors(&self) -> Descriptors {
-        Descriptors {
-            used: self.connections.len() + self.listeners.iter().flatten().count(),
-            limit: self.descriptor_limit,
-        }
-    }
+/// Return the processor time that the calling thread has used, the kernel's work for it included.
+#[must_use]
+pub fn thread_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
 
-    /// The most mail that was found waiting at once since this was last called.
-    pub fn take_mail_peak(&mut self) -> usize {
-        self.post.take_peak()
-    }
-
-    /// Connections that wait to be accepted by the listener with this index.
-    #[must_use]
-    pub fn accept_queue(&self, listener: usize) -> usize {
-        let descriptor = self.listeners.get(listener).copied().flatten();
-        descriptor.map_or(0, socket::accept_queue)
-    }
+/// Return the bytes of a memory page.
+#[must_use]
+pub fn page_size() -> u64 {
+    rustix::param::page_size() as u64
 }

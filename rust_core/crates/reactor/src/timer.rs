@@ -1,11 +1,12 @@
-//! A hashed timer wheel: constant time to set, no cancellation. Whoever set a timer checks, when
+//! A hashed timer wheel: constant time to set, no cancellation. The owner of a timer checks, when
 //! it fires, whether it still matters; so a connection needs one entry of 16 bytes and no handle.
 //!
 //! Source: G. Varghese and A. Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 6.
 
 use std::time::{Duration, Instant};
 
-use crate::slab::ConnId;
+use crate::conn_id::ConnId;
+use crate::shrink::give_back_list;
 
 /// Resolution of the wheel.
 pub const TICK: Duration = Duration::from_millis(8);
@@ -33,7 +34,7 @@ pub struct Wheel {
 }
 
 impl Wheel {
-    /// An empty wheel whose time begins at `now`.
+    /// Return an empty wheel whose time begins at `now`.
     #[must_use]
     pub fn new(now: Instant) -> Self {
         let slots = (0..SLOTS).map(|_| Vec::new()).collect();
@@ -46,13 +47,13 @@ impl Wheel {
         }
     }
 
-    /// Bytes allocated for timers that are set.
+    /// Return how many bytes are allocated for timers that are set.
     #[must_use]
     pub fn bytes(&self) -> usize {
         SLOTS * size_of::<Vec<Entry>>() + self.len * size_of::<Entry>()
     }
 
-    /// Asks for `(id, kind)` once `at` has passed, at most one [`TICK`] late.
+    /// Ask for `(id, kind)` once `at` has passed, at most one [`TICK`] late.
     pub fn set(&mut self, at: Instant, id: ConnId, kind: u8) {
         let after = at.saturating_duration_since(self.start).as_nanos();
         let due = u64::try_from(after.div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX);
@@ -66,13 +67,14 @@ impl Wheel {
         self.len += 1;
     }
 
-    /// The next timer that is due at `now`, if any.
+    /// Return the next timer that is due at `now`, if any.
     pub fn poll(&mut self, now: Instant) -> Option<(ConnId, u8)> {
         loop {
             if let Some(entry) = self.ready.pop() {
                 self.len -= 1;
                 return Some((entry.id, entry.kind));
             }
+            give_back_list(&mut self.ready);
             let elapsed = now.saturating_duration_since(self.start).as_nanos() / TICK.as_nanos();
             let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
             if self.fired >= elapsed {
@@ -94,14 +96,14 @@ impl Wheel {
         }
     }
 
-    /// Whether timers have fired that [`poll`](Self::poll) has not told yet.
+    /// Return whether timers have fired that [`poll`](Self::poll) has not told yet.
     #[inline]
     #[must_use]
     pub fn has_due(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// How long from `now` until something may be due; `None` when nothing is set.
+    /// Return how long it is from `now` until something may be due; `None` when nothing is set.
     #[must_use]
     pub fn until_next(&self, now: Instant) -> Option<Duration> {
         if self.len == 0 {

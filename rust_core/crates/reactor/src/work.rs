@@ -44,6 +44,10 @@ const MAIL_ALONE: usize = 4;
 /// Parts of the budget that one connection's bytes may take before the others have their turn.
 const SLICES: usize = 16;
 
+/// Bytes that one read may bring however many connections wait: less would cost more to read than to
+/// hand out.
+const LEAST_READ: usize = 8 * 1024;
+
 /// The work of the current turn and its bounds.
 ///
 /// A part may use the shares that the parts before it have left, and has its own share whatever they
@@ -90,6 +94,16 @@ impl Budget {
         }
     }
 
+    /// Return how many bytes one read may bring while `others` wait for theirs, so that all of them are read
+    /// within one turn.
+    #[inline]
+    pub(crate) fn read_limit(&self, others: usize) -> usize {
+        let shared = self.turn / 8 * SHARES[Part::Received as usize] / 4 * 3;
+        (shared / (others + 1))
+            .saturating_sub(RECEIVE)
+            .max(LEAST_READ)
+    }
+
     /// Begin the bytes of one connection.
     #[inline]
     pub(crate) fn begin_slice(&mut self) {
@@ -106,19 +120,19 @@ impl Budget {
         self.spent += work;
     }
 
-    /// Work of this turn so far.
+    /// Return the work of this turn so far.
     #[cfg(feature = "sim")]
     pub(crate) fn spent(&self) -> usize {
         self.spent
     }
 
-    /// Whether the part, or the connection whose bytes are handed out, has used its share.
+    /// Return whether the part, or the connection whose bytes are handed out, has used its share.
     #[inline]
     pub(crate) fn is_spent(&self) -> bool {
         self.spent >= self.part_end.min(self.slice_end)
     }
 
-    /// Whether the part has used its share.
+    /// Return whether the part has used its share.
     #[inline]
     pub(crate) fn is_part_spent(&self) -> bool {
         self.spent >= self.part_end
@@ -137,7 +151,7 @@ mod tests {
         Part::PutOff,
     ];
 
-    /// Work that each part does when it does as much as it may.
+    /// Return the work that each part does when it does as much as it may.
     fn greedy(parts: &[Part]) -> Vec<usize> {
         let mut budget = Budget::new(800);
         budget.begin_turn();

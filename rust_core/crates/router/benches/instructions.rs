@@ -37,7 +37,7 @@ impl Lookups {
             // Spread over the whole table.
             subjects: (0..LOOKUPS).map(|n| subject(n * 7919)).collect(),
             matches: Matches::new(),
-            rng: Rng::new(42),
+            rng: Rng::with_seed(42),
         }
     }
 
@@ -116,6 +116,17 @@ fn with_all(subject: fn(usize) -> String) -> Lookups {
     lookups.warmed()
 }
 
+/// As many forms of patterns as eight tokens allow, which all differ from the subject at the end.
+fn with_forms() -> Lookups {
+    let lookups = Lookups::new(|_| "a.a.a.a.a.a.a.a.y".to_owned());
+    for stars in 0..1_usize << 8 {
+        let token = |at: u32| if stars >> at & 1 == 1 { "*." } else { "a." };
+        let tokens: String = (0..8).map(token).collect();
+        lookups.subscribe(&(tokens + "x"), None, stars);
+    }
+    lookups.warmed()
+}
+
 fn with_queue_group() -> Lookups {
     let lookups = Lookups::new(|_| literal(0));
     (0..MEMBERS).for_each(|n| lookups.subscribe(&literal(0), Some(b"providers"), n as usize));
@@ -146,6 +157,7 @@ fn lookup(mut lookups: Lookups) -> Found {
 #[library_benchmark(teardown = none)]
 #[bench::among_literals(args = (absent), setup = with_literals)]
 #[bench::among_all(args = (absent), setup = with_all)]
+#[bench::among_forms(setup = with_forms)]
 fn no_match(mut lookups: Lookups) -> Found {
     (lookups.run(), lookups)
 }

@@ -80,9 +80,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(workload: &Workload, count: u64) -> Result<(), InvalidSubject> {
     // Visited in random order, as connections come and go.
     let mut order: Vec<u64> = (0..count).collect();
-    let mut rng = Rng::new(1);
+    let mut rng = Rng::with_seed(1);
     for at in (1..order.len()).rev() {
-        order.swap(at, rng.below(at as u64 + 1) as usize);
+        order.swap(at, rng.usize(..=at));
     }
     let router = SharedRouter::new();
     let before = resident();

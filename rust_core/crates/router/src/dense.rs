@@ -1,7 +1,7 @@
 //! A set in one dense vector.
 
-use crate::index::Index;
 use hashbrown::DefaultHashBuilder;
+use slab::Index;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash};
 

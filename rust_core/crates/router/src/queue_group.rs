@@ -2,14 +2,17 @@
 
 use crate::dense::Dense;
 use crate::name::Name;
-use crate::rng::Rng;
+use fastrand::Rng;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, Hasher};
 
+/// Longest name kept beside the members, in bytes.
+const INLINE: usize = 23;
+
 /// The members of one group under one pattern.
 pub(crate) struct QueueGroup<S> {
-    name: Name,
+    name: Name<INLINE>,
     pub(crate) members: Dense<S>,
 }
 
@@ -21,15 +24,21 @@ impl<S: Copy + Eq + Hash> QueueGroup<S> {
         }
     }
 
-    /// A random member that `accept` takes: a random one, else the next one that is taken.
-    fn pick(&self, rng: &mut Rng, accept: &mut impl FnMut(&S) -> bool) -> Option<S> {
+    /// Return a random member that `accept` takes, and the number of members examined. Begin at a
+    /// random one, and go on to the next one until one is taken.
+    fn pick(&self, rng: &mut Rng, accept: &mut impl FnMut(&S) -> bool) -> (Option<S>, usize) {
         let members = self.members.as_slice();
         let start = match members.len() {
             0 | 1 => 0,
-            len => rng.below(len as u64) as usize,
+            len => rng.usize(..len),
         };
-        let (before, after) = members.split_at_checked(start)?;
-        after.iter().chain(before).copied().find(|s| accept(s))
+        let (before, after) = members.split_at(start);
+        let mut examined = 0;
+        let chosen = after.iter().chain(before).find(|s| {
+            examined += 1;
+            accept(s)
+        });
+        (chosen.copied(), examined)
     }
 }
 
@@ -106,27 +115,29 @@ impl<S: Copy + Eq + Hash> Choices<S> {
             .map(|choice| (name_of(&self.names, choice), choice.member))
     }
 
-    /// Lets a group compete, with the weight of its size, with those of the same name.
+    /// Let a group compete, with the weight of its size, with the others of the same name. Return
+    /// the number of members examined.
     pub(crate) fn offer(
         &mut self,
         group: &QueueGroup<S>,
         rng: &mut Rng,
         accept: &mut impl FnMut(&S) -> bool,
-    ) {
-        let Some(member) = group.pick(rng, accept) else {
-            return;
+    ) -> usize {
+        let (Some(member), examined) = group.pick(rng, accept) else {
+            return group.members.len();
         };
         let name = group.name.as_bytes();
         let weight = group.members.len() as u64;
         match self.position(name).and_then(|at| self.choices.get_mut(at)) {
             Some(choice) => {
                 choice.weight += weight;
-                if rng.below(choice.weight) < weight {
+                if rng.u64(..choice.weight) < weight {
                     choice.member = member;
                 }
             }
             None => self.push(name, member, weight),
         }
+        examined
     }
 
     fn position(&self, name: &[u8]) -> Option<usize> {
@@ -179,7 +190,7 @@ mod tests {
     #[test]
     fn many_groups_keep_one_choice_each() {
         let mut choices = Choices::new();
-        let mut rng = Rng::new(1);
+        let mut rng = Rng::with_seed(1);
         for round in 0..2 {
             for pass in 0..3 {
                 for n in 0..100_u32 {
@@ -203,10 +214,13 @@ mod tests {
         for n in 1..10 {
             group.members.insert(n);
         }
-        let mut rng = Rng::new(2);
+        let mut rng = Rng::with_seed(2);
         for _ in 0..100 {
-            assert_eq!(group.pick(&mut rng, &mut |&n| n == 4), Some(4));
+            let (chosen, examined) = group.pick(&mut rng, &mut |&n| n == 4);
+            assert_eq!(chosen, Some(4));
+            assert!((1..=10).contains(&examined));
         }
-        assert_eq!(group.pick(&mut rng, &mut |_| false), None);
+        assert_eq!(group.pick(&mut rng, &mut |_| true).1, 1);
+        assert_eq!(group.pick(&mut rng, &mut |_| false), (None, 10));
     }
 }

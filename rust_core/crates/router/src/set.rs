@@ -1,9 +1,9 @@
 //! The subscribers of one pattern.
 
 use crate::dense::Dense;
-use crate::matches::Matches;
+use crate::matches::Found;
 use crate::queue_group::QueueGroup;
-use crate::rng::Rng;
+use fastrand::Rng;
 use std::hash::Hash;
 
 /// A non-empty set of subscribers. One plain subscriber, by far the commonest case, is kept in
@@ -58,31 +58,25 @@ impl<S: Copy + Eq + Hash> Set<S> {
         }
     }
 
-    /// Adds to `matches` every plain subscriber and one member per group, if `accept` takes them.
-    #[inline]
+    /// Add to `found` every plain subscriber and one member per group, if `accept` takes them.
+    // The commonest case is short, and a call would cost more than it.
+    #[inline(always)]
     pub(crate) fn collect(
         &self,
-        matches: &mut Matches<S>,
+        found: &mut Found<S>,
         rng: &mut Rng,
         accept: &mut impl FnMut(&S) -> bool,
     ) {
         match self {
             Self::One(subscriber) => {
                 if accept(subscriber) {
-                    matches.plain.push(*subscriber);
+                    found.plain.push(*subscriber);
+                } else {
+                    found.work.members += 1;
                 }
             }
-            Self::Many(plain) => {
-                let accepted = plain.as_slice().iter().filter(|s| accept(s));
-                matches.plain.extend(accepted);
-            }
-            Self::Grouped(set) => {
-                let accepted = set.plain.as_slice().iter().filter(|s| accept(s));
-                matches.plain.extend(accepted);
-                for group in set.groups.as_slice() {
-                    matches.choices.offer(group, rng, accept);
-                }
-            }
+            Self::Many(plain) => collect_plain(plain, found, accept),
+            Self::Grouped(set) => set.collect(found, rng, accept),
         }
     }
 
@@ -181,6 +175,16 @@ impl<S: Copy + Eq + Hash> Set<S> {
 }
 
 impl<S: Copy + Eq + Hash> Grouped<S> {
+    #[inline(never)]
+    fn collect(&self, found: &mut Found<S>, rng: &mut Rng, accept: &mut impl FnMut(&S) -> bool) {
+        collect_plain(&self.plain, found, accept);
+        let groups = self.groups.as_slice();
+        found.work.lookups += groups.len() as u32;
+        for group in groups {
+            found.work.members += found.choices.offer(group, rng, accept) as u32;
+        }
+    }
+
     fn insert_member(&mut self, name: &[u8], subscriber: S) -> bool {
         match self.groups.position(name) {
             Some(at) => self
@@ -190,6 +194,18 @@ impl<S: Copy + Eq + Hash> Grouped<S> {
             None => self.groups.insert(QueueGroup::new(name, subscriber)),
         }
     }
+}
+
+#[inline(never)]
+fn collect_plain<S: Copy + Eq + Hash>(
+    plain: &Dense<S>,
+    found: &mut Found<S>,
+    accept: &mut impl FnMut(&S) -> bool,
+) {
+    let before = found.plain.len();
+    let accepted = plain.as_slice().iter().filter(|s| accept(s));
+    found.plain.extend(accepted);
+    found.work.members += (plain.len() - (found.plain.len() - before)) as u32;
 }
 
 #[cfg(test)]

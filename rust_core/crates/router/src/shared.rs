@@ -1,10 +1,11 @@
 //! The routing table that all shards share.
 
 use crate::matches::Matches;
-use crate::rng::Rng;
+use crate::patterns::Patterns;
 use crate::subject::{self, InvalidSubject, Kind};
 use crate::table::Table;
-use crate::trie::Trie;
+use crate::tokens::PatternHasher;
+use fastrand::Rng;
 use hashbrown::DefaultHashBuilder;
 use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,22 +14,26 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// Number of partitions of each kind, a power of two.
 const PARTITIONS: usize = 256;
 
+/// Number of literal tokens that a deep pattern begins with.
+const PREFIX: usize = 2;
+
 /// All subscriptions of the process, used from any thread.
 ///
 /// Literal subjects are spread by their hash over 256 partitions, wildcard patterns whose first
 /// two tokens are literal by the hash of these ("deep" ones, `_INBOX.<id>.*` above all) over
-/// another 256; all other patterns share one trie ("shallow"). Each has a lock of its own, held
-/// by a subscription for about a microsecond. A lookup takes one lock at a time: the literal
-/// partition's, and that of a deep partition or of the shallow trie only while such
+/// another 256; all other patterns share one table ("shallow"). Each has a lock of its own, held
+/// by a subscription for about a microsecond. A lookup takes one lock at a time: that of the
+/// literal partition always, that of a deep partition or of the shallow table only while such
 /// subscriptions exist.
 ///
 /// A subscription is seen by every lookup that happens after [`SharedRouter::subscribe`]
 /// returned, in the sense of the memory model.
 pub struct SharedRouter<S> {
     hasher: DefaultHashBuilder,
+    pattern_hasher: PatternHasher,
     literals: Box<[Partition<Table<S>>]>,
-    deep: Box<[Partition<Trie<S>>]>,
-    shallow: Partition<Trie<S>>,
+    deep: Box<[Partition<Patterns<S>>]>,
+    shallow: Partition<Patterns<S>>,
     literal_len: Counter,
     deep_len: Counter,
     shallow_len: Counter,
@@ -40,12 +45,14 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
     pub fn new() -> Self {
         let hasher = DefaultHashBuilder::default();
         let table = || Partition::new(Table::with_hasher(hasher.clone()));
-        let trie = || Partition::new(Trie::with_hasher(hasher.clone()));
+        let pattern_hasher = PatternHasher::new(hasher.clone());
+        let patterns = || Partition::new(Patterns::with_hasher(pattern_hasher.clone()));
         Self {
             literals: (0..PARTITIONS).map(|_| table()).collect(),
-            deep: (0..PARTITIONS).map(|_| trie()).collect(),
-            shallow: trie(),
+            deep: (0..PARTITIONS).map(|_| patterns()).collect(),
+            shallow: patterns(),
             hasher,
+            pattern_hasher,
             literal_len: Counter::default(),
             deep_len: Counter::default(),
             shallow_len: Counter::default(),
@@ -70,9 +77,9 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
             self.literal_len.add(inserted);
             return Ok(inserted);
         }
-        let (trie, len) = self.trie(pattern);
-        let mut trie = trie.write();
-        let inserted = trie.insert(pattern, queue, subscriber);
+        let (patterns, len) = self.patterns(pattern);
+        let mut patterns = patterns.write();
+        let inserted = patterns.insert(pattern, queue, subscriber);
         len.add(inserted);
         Ok(inserted)
     }
@@ -89,9 +96,9 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
                 removed
             }
             Ok(Kind::Wildcard) => {
-                let (trie, len) = self.trie(pattern);
-                let mut trie = trie.write();
-                let removed = trie.remove(pattern, queue, subscriber);
+                let (patterns, len) = self.patterns(pattern);
+                let mut patterns = patterns.write();
+                let removed = patterns.remove(pattern, queue, subscriber);
                 len.subtract(removed);
                 removed
             }
@@ -99,7 +106,7 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
     }
 
     /// Adds the receivers of a message published to `subject` to `matches`, which the caller
-    /// clears first.
+    /// clears first, and counts the [work](Matches::work) that finding them took.
     ///
     /// Every plain subscription that `accept` takes is a receiver, and of each queue group, over
     /// all patterns that match, one member that it takes. `accept` runs under a lock: it must be
@@ -114,33 +121,42 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
         mut accept: impl FnMut(&S) -> bool,
     ) {
         let hash = self.hasher.hash_one(subject);
-        partition(&self.literals, hash).read().match_hashed(
-            hash,
-            subject,
-            matches,
-            rng,
-            &mut accept,
-        );
-        if let Some(trie) = self.deep_trie(subject) {
-            trie.read().match_into(subject, matches, rng, &mut accept);
-        }
-        if !self.shallow_len.is_zero() {
-            self.shallow
-                .read()
-                .match_into(subject, matches, rng, &mut accept);
+        let literals = partition(&self.literals, hash).read();
+        literals.match_hashed(hash, subject, &mut matches.found, rng, &mut accept);
+        drop(literals);
+        if !self.deep_len.is_zero() || !self.shallow_len.is_zero() {
+            self.match_patterns(subject, matches, rng, &mut accept);
         }
     }
 
-    /// Whether any subscription matches `subject`.
-    #[must_use]
-    pub fn has_interest(&self, subject: &[u8]) -> bool {
-        let hash = self.hasher.hash_one(subject);
-        let literals = partition(&self.literals, hash);
-        literals.read().contains_hashed(hash, subject)
-            || self
-                .deep_trie(subject)
-                .is_some_and(|trie| trie.read().has_interest(subject))
-            || !self.shallow_len.is_zero() && self.shallow.read().has_interest(subject)
+    /// Add the receivers by wildcard patterns.
+    // A call of its own, so that literal subjects have the registers for themselves.
+    #[inline(never)]
+    fn match_patterns(
+        &self,
+        subject: &[u8],
+        matches: &mut Matches<S>,
+        rng: &mut Rng,
+        accept: &mut impl FnMut(&S) -> bool,
+    ) {
+        let Matches { found, tokens } = matches;
+        // Deep patterns match no shorter subject: it needs no hashing.
+        let least = if self.shallow_len.is_zero() {
+            PREFIX + 1
+        } else {
+            1
+        };
+        if !tokens.cut(subject, least, &self.pattern_hasher) {
+            return;
+        }
+        if !self.deep_len.is_zero() && tokens.len() > PREFIX {
+            let deep = partition(&self.deep, tokens.prefix(PREFIX)).read();
+            deep.match_tokens(subject, tokens, found, rng, accept);
+        }
+        if !self.shallow_len.is_zero() {
+            let shallow = self.shallow.read();
+            shallow.match_tokens(subject, tokens, found, rng, accept);
+        }
     }
 
     /// Number of subscriptions.
@@ -162,11 +178,11 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
             extent.subscriptions += table.len();
             extent.bytes += table.bytes();
         }
-        for trie in self.deep.iter().chain([&self.shallow]) {
-            let trie = trie.read();
-            extent.subjects += trie.patterns();
-            extent.subscriptions += trie.len();
-            extent.bytes += trie.bytes();
+        for patterns in self.deep.iter().chain([&self.shallow]) {
+            let patterns = patterns.read();
+            extent.subjects += patterns.patterns();
+            extent.subscriptions += patterns.len();
+            extent.bytes += patterns.bytes();
         }
         // Subscribers beyond the first of a subject stand in vectors and their indexes.
         let further = extent.subscriptions - extent.subjects.min(extent.subscriptions);
@@ -191,32 +207,22 @@ impl<S: Copy + Eq + Hash> SharedRouter<S> {
             table.read().check_invariants();
             len += table.read().len();
         }
-        for trie in self.deep.iter().chain([&self.shallow]) {
-            trie.read().check_invariants();
-            len += trie.read().len();
+        for patterns in self.deep.iter().chain([&self.shallow]) {
+            patterns.read().check_invariants();
+            len += patterns.read().len();
         }
         assert_eq!(len, self.len());
     }
 
-    /// The trie that holds a wildcard pattern, and its counter.
-    fn trie(&self, pattern: &[u8]) -> (&Partition<Trie<S>>, &Counter) {
+    /// The part that holds a wildcard pattern, and its counter.
+    fn patterns(&self, pattern: &[u8]) -> (&Partition<Patterns<S>>, &Counter) {
         match subject::literal_prefix(pattern) {
             Some(prefix) => {
-                let hash = self.hasher.hash_one(prefix);
+                let hash = self.pattern_hasher.prefix(prefix);
                 (partition(&self.deep, hash), &self.deep_len)
             }
             None => (&self.shallow, &self.shallow_len),
         }
-    }
-
-    /// The trie of the deep patterns that may match `subject`, if there are any.
-    #[inline]
-    fn deep_trie(&self, subject: &[u8]) -> Option<&Partition<Trie<S>>> {
-        if self.deep_len.is_zero() {
-            return None;
-        }
-        let prefix = subject::two_token_prefix(subject)?;
-        Some(partition(&self.deep, self.hasher.hash_one(prefix)))
     }
 }
 

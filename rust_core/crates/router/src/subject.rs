@@ -13,6 +13,9 @@ pub const STAR: &[u8] = b"*";
 /// The last token that matches one or more tokens.
 pub const TAIL: &[u8] = b">";
 
+/// The most tokens of a pattern with wildcards, a last `>` not counted.
+pub const MAX_PATTERN_TOKENS: usize = 64;
+
 /// Whether a subscription names one subject or many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -31,6 +34,8 @@ pub enum InvalidSubject {
     ForbiddenByte(u8),
     /// A token follows `>`.
     TailNotLast,
+    /// The subject has wildcards, and more than [`MAX_PATTERN_TOKENS`] tokens.
+    TooManyTokens,
 }
 
 impl fmt::Display for InvalidSubject {
@@ -39,6 +44,10 @@ impl fmt::Display for InvalidSubject {
             Self::EmptyToken => f.write_str("subject has an empty token"),
             Self::ForbiddenByte(byte) => write!(f, "subject holds the byte {byte:#04x}"),
             Self::TailNotLast => f.write_str("a token follows '>'"),
+            Self::TooManyTokens => write!(
+                f,
+                "subject has wildcards and more than {MAX_PATTERN_TOKENS} tokens"
+            ),
         }
     }
 }
@@ -52,6 +61,7 @@ impl Error for InvalidSubject {}
 pub fn validate_subscription(subject: &[u8]) -> Result<Kind, InvalidSubject> {
     let mut kind = Kind::Literal;
     let mut ended = false;
+    let mut count = 0;
     for token in tokens(subject) {
         if token.is_empty() {
             return Err(InvalidSubject::EmptyToken);
@@ -63,9 +73,13 @@ pub fn validate_subscription(subject: &[u8]) -> Result<Kind, InvalidSubject> {
             return Err(InvalidSubject::ForbiddenByte(byte));
         }
         ended = token == TAIL;
+        count += usize::from(!ended);
         if ended || token == STAR {
             kind = Kind::Wildcard;
         }
+    }
+    if kind == Kind::Wildcard && count > MAX_PATTERN_TOKENS {
+        return Err(InvalidSubject::TooManyTokens);
     }
     Ok(kind)
 }
@@ -101,6 +115,15 @@ pub fn matches(pattern: &[u8], subject: &[u8]) -> bool {
     (is_tail || published.next().is_none()) && !has_empty_token(subject)
 }
 
+/// The tokens of a valid pattern before a last `>`, if there are any, and whether it has that.
+pub(crate) fn split_tail(pattern: &[u8]) -> (Option<&[u8]>, bool) {
+    match pattern.strip_suffix(TAIL) {
+        Some(b"") => (None, true),
+        Some([tokens @ .., SEPARATOR]) => (Some(tokens), true),
+        _ => (Some(pattern), false),
+    }
+}
+
 /// Whether `subject` has an empty token; such a subject matches no subscription.
 pub(crate) fn has_empty_token(subject: &[u8]) -> bool {
     // No early exit, so that the compiler vectorises the scan.
@@ -113,6 +136,43 @@ pub(crate) fn has_empty_token(subject: &[u8]) -> bool {
     doubled
         || subject.first().is_none_or(|&byte| byte == SEPARATOR)
         || subject.last() == Some(&SEPARATOR)
+}
+
+/// Call `visit` with the end of each token of `subject`, in bytes: each dot, then the subject's
+/// length. Stop where it returns false.
+#[inline]
+pub(crate) fn for_token_ends(subject: &[u8], mut visit: impl FnMut(usize) -> bool) {
+    // Eight bytes at a time: a subject is so short that a call would cost more than the search.
+    let (words, rest) = subject.as_chunks::<8>();
+    let last = match subject.last_chunk::<8>() {
+        Some(last) => u64::from_le_bytes(*last) >> (56 - 8 * rest.len()) >> 8,
+        None => rest
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+    };
+    // A dot behind the last byte stands for the end.
+    let last = last | u64::from(SEPARATOR) << (8 * rest.len());
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let mut start = 0;
+    for word in words.chain([last]) {
+        let mut dots = separators(word);
+        while dots != 0 {
+            if !visit(start + dots.trailing_zeros() as usize / 8) {
+                return;
+            }
+            dots &= dots - 1;
+        }
+        start += 8;
+    }
+}
+
+/// The highest bit of every byte that is a separator.
+#[inline]
+const fn separators(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let differs = word ^ u64::from_ne_bytes([SEPARATOR; 8]);
+    !(((differs & LOW) + LOW) | differs | LOW)
 }
 
 /// The first two tokens of a subject that has more than two.
@@ -232,6 +292,37 @@ mod tests {
         }
         for subject in ["a", "a.b", "a.b.c", "*.>"] {
             assert!(!has_empty_token(subject.as_bytes()), "{subject:?}");
+        }
+    }
+
+    #[test]
+    fn tokens_end_at_dots_and_at_the_end() {
+        for subject in [
+            "",
+            ".",
+            "a",
+            "abc.def",
+            "abcdefg.",
+            "abcdefgh",
+            "abcdefg.i",
+            "..abcdefghijkl..",
+            "a.b.c.d.e.f.g.h.i",
+            "_INBOX.0123456789012345678901.7",
+        ] {
+            let mut ends = Vec::new();
+            for_token_ends(subject.as_bytes(), |end| {
+                ends.push(end);
+                true
+            });
+            let dots = subject.match_indices('.').map(|(at, _)| at);
+            let expected: Vec<usize> = dots.chain([subject.len()]).collect();
+            assert_eq!(ends, expected, "{subject:?}");
+            let mut calls = 0;
+            for_token_ends(subject.as_bytes(), |_| {
+                calls += 1;
+                false
+            });
+            assert_eq!(calls, 1, "{subject:?}");
         }
     }
 

@@ -34,7 +34,7 @@ fn table() -> SharedRouter<u32> {
 fn check(subject: impl Fn(usize) -> String, receivers: usize) {
     let router = table();
     let subjects: Vec<String> = (0..LOOKUPS).map(subject).collect();
-    let (mut matches, mut rng) = (Matches::new(), Rng::new(1));
+    let (mut matches, mut rng) = (Matches::new(), Rng::with_seed(1));
     let mut look_up_all = || {
         let mut found = 0;
         for subject in &subjects {

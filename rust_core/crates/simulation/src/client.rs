@@ -1,4 +1,4 @@
-//! A simulated NATS client: what it sends, what it must be given, and whether it was.
+//! A simulated NATS client, which checks the messages that it receives.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -17,32 +17,32 @@ const GROUPS: [&str; 2] = ["red", "blue"];
 const WS_KEY: [u8; 16] = [7; 16];
 const MASK: [u8; 4] = [1, 2, 3, 4];
 
-/// A subscription as its client knows it.
+/// Subscription as its client knows it.
 struct Subscription {
     pattern: &'static str,
     group: Option<&'static str>,
-    /// What every publisher had published when the broker had confirmed it; `None` before.
+    /// Messages of every publisher before the broker's confirmation; `None` without a confirmation.
     since: Option<Snapshot>,
-    /// Deliveries after which it ends.
+    /// Number of deliveries after which the subscription ends.
     max: Option<usize>,
     received: usize,
-    /// The highest number of each publisher, per subject.
+    /// Highest number of each publisher, by subject.
     last: BTreeMap<(Member, String), usize>,
-    /// All that came, of each publisher.
+    /// All received numbers of each publisher.
     got: BTreeMap<Member, BTreeSet<usize>>,
-    /// `UNSUB` was sent.
+    /// Whether `UNSUB` was sent.
     leaving: bool,
-    /// The broker knows its maximum.
+    /// Whether the broker knows the maximum.
     is_bounded: bool,
 }
 
-/// A `PING` under way.
+/// `PING` without its `PONG`.
 struct Ping {
-    /// Own messages before it.
+    /// Number of own messages before it.
     published: usize,
-    /// What was acknowledged to all publishers when it was sent.
+    /// Messages of all publishers that were acknowledged when it was sent.
     acknowledged: Snapshot,
-    /// Subscriptions made before it, and those ended before it.
+    /// Subscriptions made before it, and subscriptions ended before it.
     sids: Vec<usize>,
     left: Vec<usize>,
 }
@@ -53,7 +53,7 @@ enum Wire {
     WebSocket(Box<Decoder>),
 }
 
-/// See the module.
+/// Simulated NATS client.
 pub(crate) struct Client {
     member: Member,
     endpoint: Endpoint,
@@ -61,19 +61,19 @@ pub(crate) struct Client {
     parser: Parser<FromServer>,
     /// Bytes that the network has not taken.
     outgoing: VecDeque<u8>,
-    /// Bytes of these that belong to the request for an upgrade.
+    /// Part of these bytes that belongs to the request for an upgrade.
     request_left: usize,
     subscriptions: BTreeMap<usize, Subscription>,
     next_sid: usize,
     pings: VecDeque<Ping>,
     echo: bool,
     pub(crate) is_reading: bool,
-    /// It has not always read at once, so that the broker may cut it.
+    /// Whether the client has ever read late, so that the broker may cut it.
     pub(crate) was_slow: bool,
     pub(crate) has_ended: bool,
-    /// The broker has ended the connection.
+    /// Whether the broker has ended the connection.
     pub(crate) was_cut: bool,
-    /// What the broker has said against it.
+    /// Error that the broker has sent.
     pub(crate) error: Option<String>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Debug for Client {
             Wire::WebSocket(_) => "WebSocket",
         };
         let (left, pings) = (self.outgoing.len(), self.pings.len());
-        write!(f, "{wire}, {left} bytes to send, {pings} PINGs under way")
+        write!(f, "{wire}, {left} bytes to send, {pings} PINGs in flight")
     }
 }
 
@@ -132,8 +132,8 @@ impl Client {
     fn operate(&mut self, bytes: &[u8]) {
         match self.wire {
             Wire::Tcp => self.outgoing.extend(bytes),
-            // Frames before the answer are refused, so they wait in the same buffer, which is sent only
-            // up to the request.
+            // Frames before the response are refused, so they wait in the same buffer, which is
+            // sent only up to the request.
             Wire::Handshake(_) | Wire::WebSocket(_) => {
                 let mut framed = Vec::new();
                 frame::encode_frame(&mut framed, OpCode::Binary, bytes, Some(MASK));
@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// Do something that clients do.
+    /// Do a random action of a client.
     pub(crate) fn act(&mut self, oracle: &mut Oracle, random: &mut Random) -> String {
         match random.below(16) {
             0..=2 => self.subscribe(random),
@@ -210,7 +210,7 @@ impl Client {
         let line = if random.once_in(3) {
             let max = one.received + 1 + random.below(4);
             one.max = Some(one.max.map_or(max, |before| before.min(max)));
-            // The broker may count deliveries that are still under way.
+            // The broker may count deliveries that are still in flight.
             one.leaving = true;
             format!("UNSUB {sid} {max}\r\n")
         } else {
@@ -247,7 +247,8 @@ impl Client {
         };
         self.pings.push_back(Ping {
             published: oracle.count(self.member),
-            // What is acknowledged by now; the PING itself leaves later, which only makes it stronger.
+            // The PING leaves later than this snapshot, so the check is weaker than it could be,
+            // never wrong.
             acknowledged: oracle.acknowledged(),
             sids: of(false),
             left: of(true),
@@ -255,7 +256,7 @@ impl Client {
         self.operate(b"PING\r\n");
     }
 
-    /// Send and receive what the network takes and has.
+    /// Send and receive as much as the network takes and has.
     pub(crate) fn pump(&mut self, oracle: &mut Oracle, random: &mut Random) -> Result<(), String> {
         self.send();
         if !self.is_reading || self.has_ended {
@@ -277,7 +278,7 @@ impl Client {
             return;
         }
         let end = match &self.wire {
-            // Not beyond the request before it is answered.
+            // Nothing after the request is sent before the response.
             Wire::Handshake(_) => self.request_left,
             _ => self.outgoing.len(),
         };
@@ -293,8 +294,14 @@ impl Client {
         if let Wire::Handshake(held) = &mut self.wire {
             held.append(&mut bytes);
             let parsed = handshake::parse_response(held, &WS_KEY);
-            let Some(used) = parsed.map_err(|error| format!("handshake: {error}"))? else {
-                return Ok(());
+            let used = match parsed {
+                Ok(Some(used)) => used,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.error = Some(format!("handshake: {error}"));
+                    self.has_ended = true;
+                    return Ok(());
+                }
             };
             bytes = held.split_off(used);
             self.wire = Wire::WebSocket(Box::new(Decoder::new(Role::Client, 1 << 26)));
@@ -403,19 +410,19 @@ impl Client {
         }
     }
 
-    /// A `PONG`: all that was acknowledged to anyone before its `PING` must be here.
+    /// Handle a `PONG`: all messages that were acknowledged before its `PING` must be here.
     fn take_pong(&mut self, oracle: &mut Oracle) -> Result<(), String> {
         let Some(ping) = self.pings.pop_front() else {
             return Err("a PONG without a PING".into());
         };
         for sid in &ping.left {
-            // Nothing more may come for those without a maximum.
+            // A subscription without a maximum may receive no more.
             let Some(one) = self.subscriptions.get_mut(sid) else {
                 continue;
             };
             match &mut one.max {
                 None => drop(self.subscriptions.remove(sid)),
-                // It may have had more before the broker knew.
+                // Deliveries before the broker knew the maximum may exceed it.
                 Some(max) if !one.is_bounded => {
                     *max = one.received.max(*max);
                     one.is_bounded = true;
@@ -436,7 +443,7 @@ impl Client {
                 continue;
             };
             let mut acknowledged = ping.acknowledged.clone();
-            // Its own messages come before its own PONG.
+            // A client's own messages come before its own PONG.
             acknowledged.insert(self.member, ping.published);
             for (publisher, upto) in acknowledged {
                 if publisher == self.member && !self.echo {
@@ -459,7 +466,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether everything has been sent and answered.
+    /// Return whether everything has been sent and answered.
     pub(crate) fn is_quiet(&self) -> bool {
         self.outgoing.is_empty() && self.pings.is_empty()
     }

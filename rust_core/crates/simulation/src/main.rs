@@ -1,15 +1,19 @@
-//! Simulation of the broker: many short lives, each determined by a seed.
+//! Simulation of the broker: many short runs, each determined by a seed.
 //!
-//! `simulate --seeds 1000 [--first 0]` runs lives one after the other and stops at the first finding,
-//! with its seed. `SEED=n simulate` runs that life again and prints what its clients did.
+//! `simulate --seeds 1000 [--first 0]` tries seeds one after the other and stops at the first
+//! finding, with its seed. `SEED=n simulate` repeats the runs of that seed and prints the actions
+//! of their clients.
+//!
+//! Each seed has two runs: one with random clients, and one under the load test.
 
 #![allow(clippy::print_stdout)]
 #![allow(clippy::print_stderr)]
 
 mod client;
-mod life;
 mod oracle;
 mod random;
+mod random_clients;
+mod random_load;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -23,7 +27,7 @@ fn main() -> ExitCode {
             ("--seeds", Some(value)) => seeds = value,
             ("--first", Some(value)) => first = value,
             _ => {
-                eprintln!("usage: simulate [--seeds N] [--first N]; SEED=n repeats one life");
+                eprintln!("usage: simulate [--seeds N] [--first N]; SEED=n repeats one seed");
                 return ExitCode::from(2);
             }
         }
@@ -36,7 +40,12 @@ fn main() -> ExitCode {
     }
     let mut messages = 0;
     for seed in first..first + seeds {
-        let outcome = catch_unwind(|| life::run(seed, repeated.is_some()));
+        let is_verbose = repeated.is_some();
+        let outcome = catch_unwind(|| {
+            let seen = random_clients::run(seed, is_verbose)?;
+            let loaded = random_load::run(seed, is_verbose);
+            Ok(seen + loaded.map_err(|why: String| format!("under load: {why}"))?)
+        });
         let finding = match outcome {
             Ok(Ok(count)) => {
                 messages += count;

@@ -1,16 +1,17 @@
-//! What each client must be given: kept apart from the broker, and compared with what it gave.
+//! The expected deliveries of each client: computed apart from the broker, and compared with its
+//! deliveries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A client's number; it publishes and subscribes under it.
+/// Number of a client, under which it publishes and subscribes.
 pub(crate) type Member = usize;
 
-/// A message as its publisher made it.
+/// Message as its publisher made it.
 pub(crate) struct Published {
     pub(crate) subject: &'static str,
 }
 
-/// All that was published, and how much of it was acknowledged.
+/// Published messages, and the acknowledged number of each publisher.
 #[derive(Default)]
 pub(crate) struct Oracle {
     /// Messages of each publisher, by number.
@@ -23,7 +24,7 @@ pub(crate) struct Oracle {
     pub(crate) checked: u64,
 }
 
-/// How much every publisher had published, or had acknowledged, at some moment.
+/// Number of published or acknowledged messages of every publisher at some moment.
 pub(crate) type Snapshot = BTreeMap<Member, usize>;
 
 impl Oracle {
@@ -55,7 +56,8 @@ impl Oracle {
             .collect()
     }
 
-    /// Messages of `publisher` from number `from` up to `upto` that `pattern` matches.
+    /// Return the numbers of the messages of `publisher` from number `from` up to `upto` that
+    /// `pattern` matches.
     pub(crate) fn due(
         &self,
         publisher: Member,
@@ -67,7 +69,7 @@ impl Oracle {
         (from..upto.min(all.len())).filter(move |n| matches(pattern, all[*n].subject))
     }
 
-    /// Check a delivery against what was published.
+    /// Check a delivery against the published messages.
     pub(crate) fn check(
         &mut self,
         publisher: Member,
@@ -97,7 +99,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Check that one member of a queue group only gets a message.
+    /// Check that a message goes to only one member of a queue group.
     pub(crate) fn check_group(
         &mut self,
         group: &'static str,
@@ -113,7 +115,7 @@ impl Oracle {
     }
 }
 
-/// Whether a subject matches a pattern, by the rules of NATS, token by token.
+/// Return whether a subject matches a pattern, by the rules of NATS, token by token.
 fn matches(pattern: &str, subject: &str) -> bool {
     let mut tokens = subject.split('.');
     for part in pattern.split('.') {

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::key::{Key, KeyMap};
 
-/// A number for each key. One thread writes, so that an increment is a plain load, an addition and a
-/// plain store; two writers would lose increments. Readers see each number whole, and different
-/// numbers at slightly different times. On cache lines of its own, so that no other writer is near.
+/// Numbers, one for each key. One thread writes, so that an increment is a plain load, an addition
+/// and a plain store; a second writer would lose increments. A reader gets each number whole, but
+/// different numbers from slightly different times. Cells have cache lines of their own, apart from
+/// other writers.
 #[repr(align(128))]
 pub struct Cells<K: Key>(KeyMap<K, AtomicU64>);
 
@@ -17,19 +18,19 @@ impl<K: Key> Cells<K> {
         Self(KeyMap::new(|_| AtomicU64::new(0)))
     }
 
-    /// Add to a number, modulo 2^64. For the one thread that writes.
+    /// Add to a number, modulo 2^64. Only the writing thread may call.
     #[inline]
     pub fn add(&self, key: K, count: u64) {
         add(&self.0[key], count);
     }
 
-    /// Subtract from a number, modulo 2^64. For the one thread that writes.
+    /// Subtract from a number, modulo 2^64. Only the writing thread may call.
     #[inline]
     pub fn subtract(&self, key: K, count: u64) {
         add(&self.0[key], count.wrapping_neg());
     }
 
-    /// Replace a number. For the one thread that writes.
+    /// Replace a number. Only the writing thread may call.
     #[inline]
     pub fn set(&self, key: K, value: u64) {
         self.0[key].store(value, Ordering::Relaxed);
@@ -42,8 +43,8 @@ impl<K: Key> Cells<K> {
         self.0[key].load(Ordering::Relaxed)
     }
 
-    /// Return the sum of several cells for each key, modulo 2^64. What one shard adds and another
-    /// subtracts is whole in the sum only.
+    /// Return the sum of several cells for each key, modulo 2^64. A value that one shard adds and
+    /// another subtracts is meaningful only in the sum.
     pub fn sum<'a>(all: impl IntoIterator<Item = &'a Self>) -> KeyMap<K, u64> {
         let mut sums = KeyMap::new(|_| 0_u64);
         for cells in all {

@@ -1,9 +1,10 @@
 //! A JSON object with a value for each metric, at the places that the metric names.
 //!
-//! A place is a path such as `conservation.matched`. A part `*` is the member that the sample's next
-//! label names, and a part `name[]` the element of the list `name` with the label's number: so
-//! `shard[].calls.*` takes the labels `shard` and `call`. A place with neither takes the sum of all
-//! samples. A distribution becomes an object of count, mean and quantiles, times in microseconds.
+//! A place is a path such as `conservation.matched`. A part `*` is the member named by the sample's
+//! next label. A part `name[]` is the element of the list `name` with the label's number:
+//! `shard[].calls.*` takes the labels `shard` and `call`. A place without such parts takes the sum
+//! of all samples. A distribution becomes an object of count, mean and quantiles, times in
+//! microseconds.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +12,7 @@ use crate::histogram::Distribution;
 use crate::metric::Metric;
 use crate::samples::{Label, Samples, sum};
 
-/// The object while it is being put together.
+/// JSON object that is being built.
 #[derive(Debug, Default)]
 pub struct Document(Value);
 
@@ -22,7 +23,7 @@ impl Document {
         Self::default()
     }
 
-    /// Write the samples of a metric to its places. A metric without samples leaves no trace.
+    /// Write the samples of a metric to its places. A metric without samples writes nothing.
     pub fn write(&mut self, metric: &Metric, samples: &Samples) {
         for place in metric.places {
             match samples {
@@ -85,7 +86,7 @@ fn element(value: &mut Value, index: usize) -> &mut Value {
     &mut value[index]
 }
 
-/// Summarise a distribution; `units` is the number of recorded units in one that is shown.
+/// Summarise a distribution; `units` is the number of recorded units in one displayed unit.
 fn summary(values: &Distribution, units: f64) -> Value {
     let quantile = |quantile| values.quantile(quantile) as f64 / units;
     json!({

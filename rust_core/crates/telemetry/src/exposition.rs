@@ -13,7 +13,7 @@ const NANOS: (u32, u32) = (10, 34);
 /// Powers of two that bound the buckets of counts.
 const COUNTS: (u32, u32) = (1, 16);
 
-/// One of the two formats.
+/// Text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// The format of Prometheus, version 0.0.4.
@@ -66,7 +66,7 @@ impl Format {
     }
 }
 
-/// The text while it is written, metric after metric.
+/// Text of an exposition, written metric after metric.
 #[derive(Debug)]
 pub struct Exposition {
     format: Format,
@@ -83,7 +83,7 @@ impl Exposition {
         }
     }
 
-    /// Write a metric with its samples. A metric without a name or without samples is left out.
+    /// Write a metric with its samples. A metric without a name or without samples is omitted.
     pub fn write(&mut self, metric: &Metric, samples: &Samples) {
         if metric.name.is_empty() {
             return;
@@ -123,7 +123,7 @@ impl Exposition {
         self.text
     }
 
-    /// Describe a family; returns the suffix of its samples' names.
+    /// Describe a family; return the suffix of its samples' names.
     fn begin(&mut self, metric: &Metric) -> &'static str {
         let is_open = self.format == Format::OpenMetrics;
         let (kind, samples) = match metric.kind {
@@ -133,7 +133,7 @@ impl Exposition {
             Kind::Info if is_open => ("info", "_info"),
             Kind::Info => ("gauge", "_info"),
         };
-        // OpenMetrics describes a family by its name, the older format by that of its samples.
+        // OpenMetrics describes a family by its own name, the older format by the samples' name.
         let suffix = if is_open { "" } else { samples };
         let name = metric.name;
         self.text.extend(["# HELP ", name, suffix, " "]);
@@ -145,7 +145,7 @@ impl Exposition {
         samples
     }
 
-    /// Write a histogram, of which `units` recorded units make one that is shown.
+    /// Write a histogram; `units` recorded units make one displayed unit.
     fn histogram(
         &mut self,
         metric: &Metric,
@@ -189,7 +189,7 @@ impl Exposition {
             separator = ',';
         }
         text.push_str(if separator == ',' { "} " } else { " " });
-        // A string takes everything that is written to it.
+        // Writing to a string cannot fail.
         let _ = match value {
             Number::Whole(value) => write!(text, "{value}"),
             Number::Signed(value) => write!(text, "{value}"),
@@ -202,7 +202,7 @@ impl Exposition {
     }
 }
 
-/// Write a number; a whole one ends with `.0`, as OpenMetrics wants bounds to be.
+/// Write a number; a whole one ends with `.0`, as OpenMetrics requires of bounds.
 fn write_real(text: &mut String, value: f64) {
     let _ = match value {
         f64::INFINITY => text.write_str("+Inf"),

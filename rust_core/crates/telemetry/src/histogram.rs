@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cells::add;
 
-/// Base-2 logarithm of the buckets in one power of two: a value is known within an eighth of itself.
+/// Base-2 logarithm of the buckets in one power of two. A value is known to an eighth of its size.
 const SUB_BITS: u32 = 2;
 const SUBS: usize = 1 << SUB_BITS;
 /// Powers of two with buckets of their own; values from 2^40 on share the last bucket.
@@ -34,7 +34,7 @@ impl Histogram {
         cells.map(|cell| cell.load(Ordering::Relaxed)).sum()
     }
 
-    /// Count one value. For the one thread that writes.
+    /// Count one value. Only the writing thread may call.
     #[inline]
     pub fn record(&self, value: u64) {
         add(&self.buckets[bucket(value)], 1);
@@ -97,8 +97,8 @@ impl Distribution {
         self.sum
     }
 
-    /// Return the end of the smallest bucket that at least `quantile` (0 to 1) of the values are below;
-    /// 0 without values.
+    /// Return the end of the smallest bucket that has at least the share `quantile` (0 to 1) of the
+    /// values below its end; 0 without values.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> u64 {
         let count = self.count();
@@ -134,7 +134,7 @@ fn bucket(value: u64) -> usize {
     ((power - SUB_BITS + 1) as usize * SUBS + sub).min(BUCKETS - 1)
 }
 
-/// Return the first value beyond a bucket.
+/// Return the first value after a bucket.
 fn end(bucket: usize) -> u64 {
     let next = bucket + 1;
     if next < SUBS {

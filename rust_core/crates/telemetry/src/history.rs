@@ -7,19 +7,19 @@ use crate::metric::{Column, Measure, Metric};
 use crate::rings::Rings;
 use crate::samples::{Number, Samples, sum};
 
-/// The shortest time over which rates are worked out.
+/// Shortest time over which rates are computed.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 /// The columns of all metrics at one time.
 #[derive(Debug)]
 pub struct Reading {
     at: Instant,
-    columns: Vec<(String, Held)>,
+    columns: Vec<(String, ColumnInput)>,
 }
 
-/// The part of a metric's samples that a column needs.
+/// Part of a metric's samples that a column needs.
 #[derive(Debug)]
-enum Held {
+enum ColumnInput {
     Level(f64),
     Total(Number),
     Times(Box<Distribution>, f64),
@@ -35,8 +35,7 @@ impl Reading {
         }
     }
 
-    /// Take in the samples of one metric. All readings must be given the same metrics, labels and
-    /// order.
+    /// Add the samples of one metric. All readings must have the same metrics, labels and order.
     pub fn take(&mut self, metric: &Metric, samples: &Samples) {
         for column in metric.columns {
             match samples {
@@ -54,8 +53,8 @@ impl Reading {
                 }
                 Samples::Times(values) | Samples::Counts(values) => {
                     if let Measure::Quantile(quantile) = column.measure {
-                        let held = Held::Times(values.clone(), quantile);
-                        self.columns.push((column.name.to_owned(), held));
+                        let input = ColumnInput::Times(values.clone(), quantile);
+                        self.columns.push((column.name.to_owned(), input));
                     }
                 }
             }
@@ -63,15 +62,15 @@ impl Reading {
     }
 
     fn push(&mut self, name: String, column: &Column, value: Number) {
-        let held = match column.measure {
-            Measure::PerSecond => Held::Total(value),
-            Measure::Level | Measure::Quantile(_) => Held::Level(value.as_real()),
+        let input = match column.measure {
+            Measure::PerSecond => ColumnInput::Total(value),
+            Measure::Level | Measure::Quantile(_) => ColumnInput::Level(value.as_real()),
         };
-        self.columns.push((name, held));
+        self.columns.push((name, input));
     }
 }
 
-impl Held {
+impl ColumnInput {
     fn since(&self, earlier: &Self, passed: Duration) -> f64 {
         match (self, earlier) {
             (Self::Total(now), Self::Total(before)) => now.since(*before) / passed.as_secs_f64(),
@@ -84,7 +83,7 @@ impl Held {
     }
 }
 
-/// The history of all columns: readings in, points by the second, ten seconds and minute out.
+/// History of all columns, stored by the second, ten seconds and minute.
 pub struct History {
     rings: Rings,
     last: Reading,
@@ -101,7 +100,7 @@ impl History {
         }
     }
 
-    /// Return whether enough time has passed since the last reading to work out rates.
+    /// Return whether enough time has passed since the last reading to compute rates.
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last.at) >= SHORTEST
@@ -129,8 +128,8 @@ impl History {
         self.last = reading;
     }
 
-    /// Write the points of one resolution that end after `since`, as JSON; `None` when there is no
-    /// such resolution.
+    /// Write the points of one resolution that end after `since`, as JSON; `None` for an unknown
+    /// resolution.
     #[must_use]
     pub fn to_json(&self, resolution: u32, since: Option<u64>, now: u64) -> Option<String> {
         self.rings.to_json(resolution, since, now)

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
-/// An enum, each variant of which names one place of a set. [`keys!`](crate::keys) declares one.
+/// Enum whose variants are the keys of a set. [`keys!`](crate::keys) declares one.
 pub trait Key: Copy + Send + Sync + 'static {
-    /// The description of a key: its name, or a whole [`Metric`](crate::metric::Metric).
+    /// Type of a key's description: a name, or a whole [`Metric`](crate::metric::Metric).
     type About: 'static;
-    /// An array with one place for each key.
+    /// Array with one element for each key.
     type Array<T: Send + Sync>: AsRef<[T]> + AsMut<[T]> + Send + Sync;
 
     /// All keys, in the order of their indexes.
     const ALL: &'static [Self];
 
-    /// Return the place of this key, below the number of keys.
+    /// Return the index of this key, below the number of keys.
     fn index(self) -> usize;
 
     /// Return the description of this key.
@@ -76,7 +76,7 @@ macro_rules! keys {
     };
 }
 
-/// A map that has a value for every key.
+/// Map that has a value for every key.
 pub struct KeyMap<K: Key, V: Send + Sync>(K::Array<V>);
 
 impl<K: Key, V: Send + Sync> KeyMap<K, V> {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     crate::keys! {
-        /// A size with its number.
+        /// Sizes with their numbers.
         enum Size: u32 {
             Small = 1,
             Large = 10,

@@ -1,12 +1,12 @@
 //! Counters, histograms, history, exposition and log lines of a program made of shards.
 //!
-//! Pure data: the crate knows no other crate of the workspace, owns no socket, and reads no clock.
-//! Times are passed in, so that a simulation with virtual time uses the same code. The log's
-//! [`Writer`](log::Writer) alone has a thread and asks what time it is.
+//! Pure data: the crate depends on no other crate of the workspace, owns no socket, and reads no
+//! clock. Times are passed in, so that a simulation with virtual time uses the same code. Only the
+//! log's [`Writer`](log::Writer) has a thread and reads a clock.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`key`] | enums whose variants name the places of a set |
+//! | [`key`] | enums whose variants are the keys of a set |
 //! | [`cells`] | numbers that one shard writes and every thread reads without a lock |
 //! | [`histogram`] | distributions of measured values |
 //! | [`metric`] | the description of a metric, which every page reads |

@@ -1,36 +1,36 @@
-//! The description of a metric: everything that the pages say of it besides its values.
+//! Description of a metric: everything on the pages except its values.
 
 /// The meaning of a metric's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A number that only grows while the process runs.
+    /// Number that only grows while the process runs.
     Counter,
-    /// A number that rises and falls.
+    /// Number that rises and falls.
     Gauge,
-    /// A distribution of values.
+    /// Distribution of values.
     Histogram,
     /// Texts about the process as labels, with the value 1.
     Info,
 }
 
-/// How a column of the history follows from the samples of a metric.
+/// Rule by which a column of the history follows from a metric's samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Measure {
-    /// The value at the end of the second.
+    /// Value at the end of the second.
     Level,
-    /// The growth, divided by the time that has passed.
+    /// Growth, divided by the elapsed time.
     PerSecond,
-    /// A quantile (0 to 1) of the times observed within the second, in microseconds.
+    /// Quantile (0 to 1) of the times observed within the second, in microseconds.
     Quantile(f64),
 }
 
-/// A column of the history. A name with `*` stands for one column for each value of the metric's
-/// label; without, the column is the sum.
+/// Column of the history. A name with `*` stands for one column for each value of the metric's
+/// label; without it, the column is the sum.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Column {
-    /// The name, unique in the history.
+    /// Name, unique in the history.
     pub name: &'static str,
-    /// The way from samples to the column's value.
+    /// Rule from samples to the column's value.
     pub measure: Measure,
     /// Values of the label that have a column; empty for all.
     pub only: &'static [&'static str],
@@ -55,7 +55,7 @@ impl Column {
         Self::new(name, Measure::Quantile(quantile))
     }
 
-    /// Keep the columns of these label values alone.
+    /// Keep only the columns of these label values.
     #[must_use]
     pub const fn only(mut self, labels: &'static [&'static str]) -> Self {
         self.only = labels;
@@ -71,14 +71,14 @@ impl Column {
     }
 }
 
-/// A metric: one row of the table that all pages read.
+/// Metric: one row of the table that all pages read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Metric {
-    /// The family's name for Prometheus, without `_total` or `_info`; empty when it is not exported.
+    /// Name of the family for Prometheus, without `_total` or `_info`; empty if it is not exported.
     pub name: &'static str,
-    /// The meaning of the samples.
+    /// Meaning of the samples.
     pub kind: Kind,
-    /// One or more sentences that can be understood without the page around them.
+    /// Help text of one or more sentences that stand alone.
     pub help: &'static str,
     /// Names of the labels that the family's samples have. Without labels the sum is exported.
     pub labels: &'static [&'static str],
@@ -113,8 +113,8 @@ impl Metric {
         Self::new(name, Kind::Info, help)
     }
 
-    /// Describe a number that Prometheus does not see, because it follows from others that are
-    /// exported or serves them alone.
+    /// Describe a number that is not exported to Prometheus, because others imply it or it only
+    /// serves them.
     #[must_use]
     pub const fn internal(help: &'static str) -> Self {
         Self::new("", Kind::Gauge, help)
@@ -141,7 +141,7 @@ impl Metric {
         self
     }
 
-    /// Return the unit, which ends the name as OpenMetrics wants it; empty for plain numbers.
+    /// Return the unit at the end of the name, as OpenMetrics requires; empty for plain numbers.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self.name.rsplit_once('_') {

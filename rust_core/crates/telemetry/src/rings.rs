@@ -7,21 +7,45 @@ use std::fmt::Write;
 const RINGS: [(u32, usize); 3] = [(1, 600), (10, 720), (60, 1440)];
 /// Resolutions of the rings, in seconds.
 pub const RESOLUTIONS: [u32; 3] = [RINGS[0].0, RINGS[1].0, RINGS[2].0];
-/// Seconds that all rings together reach back.
-const LONGEST: u64 = RINGS[2].0 as u64 * RINGS[2].1 as u64;
 
-/// A row of values, one for each column.
-type Row = Box<[f64]>;
+/// A point's values, one for each column, written as JSON when the point was complete: pages with
+/// many points are requested often.
+struct Row {
+    text: Box<str>,
+    /// Ends of the values in the text.
+    ends: Box<[u32]>,
+}
 
-/// Points of equal length, the last of which ends at [`Rings::last`] at the latest.
+impl Row {
+    fn new(values: impl ExactSizeIterator<Item = f64>) -> Self {
+        let mut text = String::with_capacity(values.len() * 8);
+        let ends = values
+            .map(|value| {
+                write_value(&mut text, value);
+                text.len() as u32
+            })
+            .collect();
+        Self {
+            text: text.into(),
+            ends,
+        }
+    }
+
+    fn value(&self, column: usize) -> &str {
+        let start = column.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text[start as usize..self.ends[column] as usize]
+    }
+}
+
+/// Points of equal length, the last of which ends at or before [`Rings::last`].
 struct Ring {
     resolution: u32,
     capacity: usize,
     rows: VecDeque<Row>,
     /// Unix time at which the newest point ends.
     end: u64,
-    /// Sums over the seconds of the point to come.
-    sums: Row,
+    /// Sums over the seconds of the unfinished point.
+    sums: Box<[f64]>,
     seconds: u32,
 }
 
@@ -37,7 +61,20 @@ impl Ring {
         }
     }
 
-    /// Add one second, which ends at `end`; a point is complete when that is a multiple of the
+    /// Add the seconds that end from `first` to `last`, all with these values.
+    fn feed_all(&mut self, first: u64, last: u64, values: &[f64]) {
+        let reach = (self.capacity as u64 + 1) * u64::from(self.resolution);
+        let kept = (last + 1).saturating_sub(reach);
+        if first < kept {
+            // After a long gap all points before `kept` would be dropped again.
+            *self = Self::new((self.resolution, self.capacity), self.sums.len());
+        }
+        for end in first.max(kept)..=last {
+            self.feed(end, values);
+        }
+    }
+
+    /// Add one second, which ends at `end`. A point is complete when `end` is a multiple of the
     /// resolution.
     fn feed(&mut self, end: u64, values: &[f64]) {
         for (sum, value) in self.sums.iter_mut().zip(values) {
@@ -47,32 +84,29 @@ impl Ring {
         if !end.is_multiple_of(u64::from(self.resolution)) {
             return;
         }
-        let mut row = if self.rows.len() == self.capacity {
-            self.rows.pop_front().unwrap_or_default()
-        } else {
-            self.sums.clone()
-        };
-        let seconds = f64::from(self.seconds);
-        for (mean, sum) in row.iter_mut().zip(&mut self.sums) {
-            *mean = std::mem::take(sum) / seconds;
+        if self.rows.len() == self.capacity {
+            self.rows.pop_front();
         }
+        let seconds = f64::from(self.seconds);
+        let sums = self.sums.iter_mut();
+        let row = Row::new(sums.map(|sum| std::mem::take(sum) / seconds));
         self.seconds = 0;
         self.end = end;
         self.rows.push_back(row);
     }
 
-    /// Return the Unix time at which the point with this index ends.
+    /// Return the Unix time of the end of the point with this index.
     fn end_of(&self, index: usize) -> u64 {
         self.end - (self.rows.len() - 1 - index) as u64 * u64::from(self.resolution)
     }
 }
 
-/// The last ten minutes by the second, two hours by ten seconds, and a day by the minute. Memory grows with
-/// the points and is bounded.
+/// Points of the last ten minutes by the second, two hours by ten seconds, and a day by the minute.
+/// Memory grows with the points and is bounded.
 pub struct Rings {
     columns: Box<[String]>,
     rings: [Ring; 3],
-    /// Unix time at which the last second taken in ended.
+    /// Unix time of the end of the last added second.
     last: Option<u64>,
 }
 
@@ -87,10 +121,10 @@ impl Rings {
         }
     }
 
-    /// Add the seconds since the last row, up to the Unix time `end`. `values` has one for each column;
-    /// a value that is not finite counts as 0. Seconds without a row of their own get this one. A row
-    /// that is not later than the last one is left out, unless the clock was set back by more than a
-    /// minute: then the rings begin anew.
+    /// Add the seconds since the last row, up to the Unix time `end`. `values` has one value for
+    /// each column; a value that is not finite counts as 0. Seconds without a row of their own get
+    /// this row. A row that is not later than the last one is ignored, unless the clock was set
+    /// back by more than a minute: then the rings are emptied.
     pub fn feed(&mut self, end: u64, values: &[f64]) {
         debug_assert_eq!(values.len(), self.columns.len());
         let last = self.last.unwrap_or(end.saturating_sub(1));
@@ -100,21 +134,19 @@ impl Rings {
         } else if end <= last {
             return;
         }
-        let first = (last + 1).clamp(end.saturating_sub(LONGEST), end);
+        let first = (last + 1).min(end);
         let values: Vec<f64> = values
             .iter()
             .map(|value| if value.is_finite() { *value } else { 0.0 })
             .collect();
-        for second in first..=end {
-            for ring in &mut self.rings {
-                ring.feed(second, &values);
-            }
+        for ring in &mut self.rings {
+            ring.feed_all(first, end, &values);
         }
         self.last = Some(end);
     }
 
-    /// Write the points of one resolution that end after `since`, by column, as JSON; `None` when there
-    /// is no such resolution.
+    /// Write the points of one resolution that end after `since`, by column, as JSON; `None` for an
+    /// unknown resolution.
     #[must_use]
     pub fn to_json(&self, resolution: u32, since: Option<u64>, now: u64) -> Option<String> {
         let ring = self
@@ -130,8 +162,10 @@ impl Rings {
         } else {
             ring.end + u64::from(resolution)
         };
-        let points = ring.rows.len() - skipped;
-        let mut json = String::with_capacity(256 + self.columns.len() * (32 + points * 8));
+        let rows = || ring.rows.range(skipped..);
+        let names: usize = self.columns.iter().map(|name| name.len() + 8).sum();
+        let values: usize = rows().map(|row| row.text.len() + row.ends.len()).sum();
+        let mut json = String::with_capacity(128 + names + values);
         let _ = write!(
             json,
             "{{\"resolution_s\":{resolution},\"now\":{now},\"start\":{start},\"columns\":{{"
@@ -139,11 +173,11 @@ impl Rings {
         for (index, name) in self.columns.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
             let _ = write!(json, "{comma}\"{name}\":[");
-            for (point, row) in ring.rows.range(skipped..).enumerate() {
+            for (point, row) in rows().enumerate() {
                 if point > 0 {
                     json.push(',');
                 }
-                write_value(&mut json, row[index]);
+                json.push_str(row.value(index));
             }
             json.push(']');
         }
@@ -152,7 +186,7 @@ impl Rings {
     }
 }
 
-/// Write a value with three decimals at most.
+/// Write a value with at most three decimals.
 fn write_value(json: &mut String, value: f64) {
     let rounded = (value * 1000.0).round() / 1000.0;
     let _ = if rounded.is_finite() {
@@ -193,7 +227,7 @@ mod tests {
         }
         let (start, values) = points(&history, 1, None);
         assert_eq!((start, values.len(), values[0]), (995, 31, 995.0));
-        // The first one has the six seconds that there were.
+        // The first point has the six seconds so far.
         assert_eq!(
             points(&history, 10, None),
             (1000, vec![997.5, 1005.5, 1015.5])
@@ -232,7 +266,12 @@ mod tests {
         history.feed(1_000_000, &[f64::NAN, f64::INFINITY]);
         let (start, values) = points(&history, 1, None);
         assert_eq!((start, values), (1_000_000 - 599, vec![0.0; 600]));
-        assert_eq!(points(&history, 60, None).1.len(), 1440);
+        for (resolution, capacity) in RINGS {
+            let (start, values) = points(&history, resolution, None);
+            let end = 1_000_000 / u64::from(resolution) * u64::from(resolution);
+            let first = end - (capacity as u64 - 1) * u64::from(resolution);
+            assert_eq!((start, values), (first, vec![0.0; capacity]));
+        }
     }
 
     #[test]

@@ -12,11 +12,11 @@ pub type Label = Cow<'static, str>;
 /// The value of a sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
-    /// A count.
+    /// Count.
     Whole(u64),
-    /// A balance, which may be below zero.
+    /// Difference, which may be below zero.
     Signed(i64),
-    /// A measured value.
+    /// Measured value.
     Real(f64),
 }
 
@@ -31,7 +31,7 @@ impl Number {
         }
     }
 
-    /// Return by how much a counter has grown since it was `earlier`; 0 when it has not.
+    /// Return the growth of a counter since it was `earlier`; 0 if it has not grown.
     #[must_use]
     pub fn since(self, earlier: Self) -> f64 {
         match (self, earlier) {
@@ -83,7 +83,7 @@ impl From<Number> for Value {
     }
 }
 
-/// A number with the values of its labels, in the order of the metric's names for them.
+/// Number with the values of its labels, in the order of the metric's label names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Values of the labels.
@@ -104,7 +104,7 @@ pub enum Samples {
 }
 
 impl Samples {
-    /// Return the samples of a metric that is not known here.
+    /// Return the samples of a metric without a value.
     #[must_use]
     pub const fn none() -> Self {
         Self::Numbers(Vec::new())
@@ -140,7 +140,7 @@ impl Samples {
     }
 }
 
-/// Add up the values of samples, of which there is at least one.
+/// Add up the values of samples; `None` without any.
 pub(crate) fn sum(samples: &[Sample]) -> Option<Number> {
     let values = samples.iter().map(|sample| sample.value);
     values.reduce(Number::plus)

@@ -8,27 +8,27 @@ use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::time::{Duration, Instant};
 
-/// Keys that are followed at once in one window.
+/// Most keys that one window follows.
 pub const MAX_KEYS: usize = 128;
-/// Time after which a window is closed; what is shown covers the open one and the one before.
+/// Time after which a window is closed. Results cover the open window and the one before.
 const WINDOW: Duration = Duration::from_secs(30);
 
 /// The counts of one key.
 #[derive(Default)]
 struct Entry {
     key: Vec<u8>,
-    /// Notes of this key, and of the keys that had this place before.
+    /// Notes of this key, and of earlier keys in this entry.
     count: u64,
-    /// Notes among these that may have been of other keys.
+    /// Part of `count` that may belong to other keys.
     error: u64,
-    /// Weight of this key's notes since it has this place.
+    /// Weight of this key's notes since it took this entry.
     weight: u64,
 }
 
-/// A Space-Saving summary: every key with more than one in [`MAX_KEYS`] notes is in it.
+/// Space-Saving summary, which contains every key with more than one in [`MAX_KEYS`] notes.
 #[derive(Default)]
 struct Summary {
-    /// Hashes of the keys in `entries`: to be searched first, since they lie side by side.
+    /// Hashes of the keys in `entries`, in one array that is quick to search.
     hashes: Vec<u64>,
     entries: Vec<Entry>,
     /// Notes of all keys.
@@ -48,7 +48,7 @@ impl Summary {
         entry.weight += weight;
     }
 
-    /// Give a place to a key that has none: a free one, or that of the key with the fewest notes, whose
+    /// Give an entry to a new key: a free one, or that of the key with the fewest notes, whose
     /// count it inherits.
     fn admit(&mut self, hash: u64, key: &[u8]) -> &mut Entry {
         let fewest = self
@@ -80,9 +80,8 @@ impl Summary {
     }
 }
 
-/// The most frequent keys that one shard has noted. Counts are lower bounds: a key that had to share
-/// its place counts from when it got the place, so that of a million equally rare keys none looks
-/// frequent.
+/// Most frequent keys that one shard has noted. Counts are lower bounds: a key that took over an
+/// entry counts from then on. So of a million equally rare keys none looks frequent.
 pub struct Recent {
     hasher: RandomState,
     open: Summary,
@@ -111,7 +110,7 @@ impl Recent {
         self.open.note(hash, key, weight);
     }
 
-    /// Close the window if it has been open for long enough; to be called about once a second.
+    /// Close the window if it has been open for long enough. Call it about once a second.
     pub fn advance(&mut self, now: Instant) {
         let open_for = now.saturating_duration_since(self.opened);
         if open_for < WINDOW {
@@ -133,65 +132,65 @@ impl Recent {
             keys: HashMap::new(),
         };
         for entry in self.open.entries.iter().chain(&self.closed.entries) {
-            let noted = Noted {
+            let counts = KeyCounts {
                 count: entry.count - entry.error,
                 weight: entry.weight,
             };
-            frequent.add(&entry.key, noted);
+            frequent.add(&entry.key, counts);
         }
         frequent
     }
 }
 
-/// The notes of one key.
+/// Notes of one key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Noted {
+pub struct KeyCounts {
     /// Number of notes.
     pub count: u64,
     /// Sum of their weights.
     pub weight: u64,
 }
 
-/// The keys that one shard or several have noted in the last minute or so.
+/// Keys that one or several shards have noted in the last minute or so.
 #[derive(Debug, Default)]
 pub struct Frequent {
     /// Time covered, in seconds.
     pub seconds: f64,
-    /// Notes of all keys, those not followed included.
+    /// Notes of all keys, including keys without an entry.
     pub total: u64,
-    keys: HashMap<Vec<u8>, Noted>,
+    keys: HashMap<Vec<u8>, KeyCounts>,
 }
 
 impl Frequent {
-    fn add(&mut self, key: &[u8], noted: Noted) {
+    fn add(&mut self, key: &[u8], counts: KeyCounts) {
         let sum = match self.keys.get_mut(key) {
             Some(sum) => sum,
             None => self.keys.entry(key.to_vec()).or_default(),
         };
-        sum.count += noted.count;
-        sum.weight += noted.weight;
+        sum.count += counts.count;
+        sum.weight += counts.weight;
     }
 
     /// Add the keys that another shard has noted.
     pub fn merge(&mut self, other: &Self) {
         self.seconds = self.seconds.max(other.seconds);
         self.total += other.total;
-        for (key, noted) in &other.keys {
-            self.add(key, *noted);
+        for (key, counts) in &other.keys {
+            self.add(key, *counts);
         }
     }
 
-    /// Return the notes of a key that is followed.
+    /// Return the notes of a key that has an entry.
     #[must_use]
-    pub fn noted(&self, key: &[u8]) -> Option<Noted> {
+    pub fn counts(&self, key: &[u8]) -> Option<KeyCounts> {
         self.keys.get(key).copied()
     }
 
     /// Return all keys with their notes, the most frequent first, equally frequent ones by name.
     #[must_use]
-    pub fn ranked(&self) -> Vec<(&[u8], Noted)> {
+    pub fn ranked(&self) -> Vec<(&[u8], KeyCounts)> {
         let keys = self.keys.iter();
-        let mut ranked: Vec<_> = keys.map(|(key, noted)| (&key[..], *noted)).collect();
+        let mut ranked: Vec<_> = keys.map(|(key, counts)| (&key[..], *counts)).collect();
         ranked.sort_unstable_by(|(a, x), (b, y)| y.count.cmp(&x.count).then(a.cmp(b)));
         ranked
     }
@@ -218,12 +217,12 @@ mod tests {
         }
         let frequent = recent.frequent(after(start, 16));
         assert_eq!((frequent.seconds, frequent.total), (16.0, 125));
-        let noted = |count, weight| Noted { count, weight };
+        let counts = |count, weight| KeyCounts { count, weight };
         assert_eq!(
             frequent.ranked(),
             [
-                (&b"often"[..], noted(100, 1000)),
-                (&b"seldom"[..], noted(25, 2500))
+                (&b"often"[..], counts(100, 1000)),
+                (&b"seldom"[..], counts(25, 2500))
             ]
         );
     }
@@ -234,7 +233,7 @@ mod tests {
         let mut recent = Recent::new(start);
         let count = |recent: &Recent, seconds, key: &[u8]| {
             let frequent = recent.frequent(after(start, seconds));
-            frequent.noted(key).map(|noted| noted.count)
+            frequent.counts(key).map(|counts| counts.count)
         };
         recent.note(b"a", 0);
         recent.advance(after(start, 29));
@@ -262,11 +261,11 @@ mod tests {
             sum.merge(&recent.frequent(after(start, age)));
         }
         assert_eq!((sum.seconds, sum.total), (20.0, 2));
-        let noted = Noted {
+        let counts = KeyCounts {
             count: 2,
             weight: 12,
         };
-        assert_eq!(sum.noted(b"a"), Some(noted));
+        assert_eq!(sum.counts(b"a"), Some(counts));
         assert_eq!(Frequent::default().ranked(), []);
     }
 

@@ -26,8 +26,8 @@ pub fn uptime(time: Duration) -> String {
         .collect()
 }
 
-/// The start of a process, by the calendar and by a clock that is never set: an event keeps its place
-/// on the calendar, whenever it is asked for.
+/// Start of a process, on the calendar and on a clock that is never set. Both together give an
+/// event a stable time on the calendar.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: SystemTime,
@@ -35,19 +35,19 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Make a clock from the two readings of one moment.
+    /// Make a clock from simultaneous readings of both.
     #[must_use]
     pub const fn new(start: SystemTime, started: Instant) -> Self {
         Self { start, started }
     }
 
-    /// Return the calendar's time so many seconds after the start.
+    /// Return the calendar's time `second` seconds after the start.
     #[must_use]
     pub fn at(&self, second: u32) -> SystemTime {
         self.start + Duration::from_secs(second.into())
     }
 
-    /// Return the whole seconds from that many seconds after the start to `now`.
+    /// Return the whole seconds from `second` seconds after the start to `now`.
     #[must_use]
     pub fn since(&self, second: u32, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.started).as_secs();

@@ -9,7 +9,7 @@ use protocol::nats::Headers;
 use serde_json::json;
 
 use super::fields;
-use crate::mail::Message;
+use crate::message::Message;
 
 /// The media type of problems (RFC 9457).
 pub(super) const PROBLEM: &str = "application/problem+json";
@@ -30,15 +30,15 @@ pub(super) const OPENAPI: Answer<'static> = Answer {
 };
 
 /// A whole answer.
-pub(super) struct Answer<'a> {
-    pub(super) status: u16,
+pub(crate) struct Answer<'a> {
+    pub(crate) status: u16,
     /// The body's media type; empty for none.
-    pub(super) kind: &'a str,
+    pub(crate) kind: &'a str,
     /// More fields; those without a value are left out.
-    pub(super) fields: &'a [(&'a str, &'a str)],
+    pub(crate) fields: &'a [(&'a str, &'a str)],
     /// The content security policy; empty for a constant of the broker that no page can use.
-    pub(super) policy: &'a str,
-    pub(super) body: &'a [u8],
+    pub(crate) policy: &'a str,
+    pub(crate) body: &'a [u8],
 }
 
 /// The answer to `GET /byte`. It measures what HTTP alone costs, and so has no field more than it needs.
@@ -51,7 +51,7 @@ pub(super) const BYTE: Answer<'static> = Answer {
 };
 
 impl<'a> Answer<'a> {
-    pub(super) const fn json(body: &'a str) -> Self {
+    pub(crate) const fn json(body: &'a str) -> Self {
         Self {
             status: 200,
             kind: JSON,
@@ -77,7 +77,7 @@ impl<'a> Answer<'a> {
         self.fields.iter().copied().chain([kind])
     }
 
-    /// What may be asked of a path, for pages of other origins too (CORS preflight).
+    /// Return the methods that a path has, for pages of other origins too (CORS preflight).
     pub(super) fn options(allow: &'static str) -> Self {
         let fields: &[_] = if allow.contains("POST") {
             &[
@@ -104,7 +104,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// What every answer on a connection has besides its own.
+/// The part of an answer that every answer on a connection has.
 #[derive(Clone, Copy)]
 pub(super) struct Envelope<'a> {
     pub(super) date: &'a Date,
@@ -116,7 +116,7 @@ pub(super) struct Envelope<'a> {
 }
 
 impl Envelope<'_> {
-    /// Appends a whole answer made of a service's reply.
+    /// Append a whole answer made of a service's reply.
     fn encode<'f>(
         &'f self,
         out: &mut Vec<u8>,
@@ -128,7 +128,7 @@ impl Envelope<'_> {
         encode_response(out, status, fields, body, self.keep_alive, self.head_only);
     }
 
-    /// The fields of an answer; those without a value are left out.
+    /// Return the fields of an answer; those without a value are left out.
     fn fields<'f>(
         &'f self,
         own: impl Iterator<Item = (&'f str, &'f str)>,
@@ -149,7 +149,7 @@ impl Envelope<'_> {
     }
 }
 
-/// Appends an answer.
+/// Append an answer.
 pub(super) fn encode_answer(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
     encode_response(
         out,
@@ -161,7 +161,7 @@ pub(super) fn encode_answer(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: En
     );
 }
 
-/// Appends the beginning of an answer whose body goes on until the connection ends.
+/// Append the beginning of an answer whose body goes on until the connection ends.
 pub(super) fn encode_endless(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: Envelope<'_>) {
     let fields = envelope.fields(answer.own(), answer.policy);
     encode_head_until_close(out, answer.status, fields);
@@ -170,7 +170,7 @@ pub(super) fn encode_endless(out: &mut Vec<u8>, answer: &Answer<'_>, envelope: E
     }
 }
 
-/// Appends a reply as the answer to the request that waited for it.
+/// Append a reply as the answer to the request that waited for it.
 pub(super) fn encode_reply(out: &mut Vec<u8>, message: &Message<'_>, envelope: Envelope<'_>) {
     let headers = message.headers.and_then(|block| Headers::parse(block).ok());
     let Some(headers) = headers else {
@@ -212,7 +212,7 @@ pub(super) fn encode_reply(out: &mut Vec<u8>, message: &Message<'_>, envelope: E
     }
 }
 
-/// The body of a problem (RFC 9457).
+/// Return the body of a problem (RFC 9457).
 pub(super) fn problem_body(status: u16, detail: &str) -> String {
     let problem = json!({
         "type": "about:blank",
@@ -223,12 +223,12 @@ pub(super) fn problem_body(status: u16, detail: &str) -> String {
     problem.to_string()
 }
 
-/// A problem after which the connection is closed.
+/// Return a problem after which the connection is closed.
 pub(crate) fn problem(status: u16, detail: &str) -> Vec<u8> {
     last_answer(status, PROBLEM, &problem_body(status, detail))
 }
 
-/// A refusal of WebSocket with a line of text, after which the connection is closed.
+/// Return a refusal of WebSocket with a line of text, after which the connection is closed.
 pub(super) fn plain(status: u16, text: &str) -> Vec<u8> {
     last_answer(status, "text/plain; charset=utf-8", &format!("{text}\n"))
 }
@@ -256,7 +256,7 @@ pub(crate) struct Date {
     text: String,
     /// The whole answer to `GET /byte`.
     pub(super) byte: Vec<u8>,
-    /// What the answer to a request begins with whose reply has no headers of its own.
+    /// The beginning of an answer whose reply has no headers of its own.
     reply_head: Vec<u8>,
     formatted: Option<Instant>,
 }
@@ -273,7 +273,7 @@ impl Date {
         }
     }
 
-    /// The date; at most a second old at `now`.
+    /// Return the date; at most a second old at `now`.
     pub(crate) fn at(&mut self, now: Instant) -> &Self {
         if self
             .formatted

@@ -11,9 +11,9 @@ use protocol::nats::Headers;
 use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, POLICY};
-use crate::mail::Message;
+use crate::message::Message;
 
-/// What an event's data are.
+/// The form of an event's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventFormat {
     /// The payload itself. One that an event stream cannot hold, because it is not UTF-8 or has a CR or
@@ -23,7 +23,7 @@ pub(crate) enum EventFormat {
     Json,
 }
 
-/// What a stream begins with: how soon to connect again when it ends.
+/// The beginning of a stream: how soon to connect again when it ends.
 const PREAMBLE: &[u8] = b"retry: 2000\n\n";
 
 /// A stream's head.
@@ -39,16 +39,16 @@ pub(super) const ANSWER: Answer<'static> = Answer {
     body: PREAMBLE,
 };
 
-/// A line that means nothing, so that whoever is between the two ends sees that they are there.
+/// A line that means nothing, so that proxies between the two ends see that they are there.
 pub(crate) const HEARTBEAT: &[u8] = b":\n\n";
 
-/// Appends what comes before an event's data.
+/// Append the beginning of an event, before its data.
 pub(crate) fn encode_id(out: &mut Vec<u8>, id: u64) {
     // A vector takes everything.
     let _ = writeln!(out, "id: {id}");
 }
 
-/// Appends the part of an event that is the same for all its receivers.
+/// Append the part of an event that is the same for all its receivers.
 pub(crate) fn encode_data(out: &mut Vec<u8>, format: EventFormat, message: &Message<'_>) {
     match format {
         EventFormat::Raw => encode_raw(out, message.payload),

@@ -51,7 +51,7 @@ impl<const N: usize, const P: usize> FieldNames<N, P> {
         }
     }
 
-    /// Whether the set has this name.
+    /// Return whether the set has this name.
     #[inline]
     pub(super) fn contains(&self, name: &[u8]) -> bool {
         let is_it = |one: &&str| one.as_bytes().eq_ignore_ascii_case(name);

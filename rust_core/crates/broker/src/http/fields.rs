@@ -7,9 +7,9 @@ use protocol::nats::{Headers, encode_headers as encode_block};
 
 use super::field_names::FieldNames;
 
-/// The status with which a server of the NATS network says that nobody has subscribed.
+/// The status with which a server of the NATS network says that there are no subscribers.
 const NO_RESPONDERS: u16 = 503;
-/// What services reply with instead of a result (NATS ADR-32): the code, if it is one of HTTP's errors,
+/// The error of a service, in place of a result (NATS ADR-32): the code, if it is one of HTTP's errors,
 /// becomes the answer's status.
 const SERVICE_ERROR: &[u8] = b"Nats-Service-Error";
 const SERVICE_ERROR_CODE: &[u8] = b"Nats-Service-Error-Code";
@@ -170,7 +170,7 @@ static NOT_RETURNED: FieldNames<49, 22> = FieldNames::new(
         "x-xss-protection",
     ],
     [
-        // Who may read an answer, and what its page may do, is for the broker's settings to say.
+        // The origins that may read an answer, and the rights of its page, are up to the broker's settings.
         "access-control-",
         "attribution-reporting-",
         "content-security-policy",
@@ -197,12 +197,12 @@ static NOT_RETURNED: FieldNames<49, 22> = FieldNames::new(
     ],
 );
 
-/// Whether receivers of a message may get the field of a request with this name.
+/// Return whether receivers of a message may get the field of a request with this name.
 pub(super) fn is_forwarded(name: &[u8]) -> bool {
     !NOT_FORWARDED.contains(name)
 }
 
-/// Appends the request's fields that receivers of its message get, as a NATS header block; nothing when
+/// Append the request's fields that receivers of its message get, as a NATS header block; nothing when
 /// there are none.
 pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
     // A request with too many of them has been refused.
@@ -217,7 +217,7 @@ pub(super) fn encode_headers(fields: &wire::Headers<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The status and the text of a reply that is an error rather than a result.
+/// Return the status and the text of a reply that is an error rather than a result.
 pub(super) fn error_of<'a>(headers: &Headers<'a>) -> Option<(u16, Cow<'a, str>)> {
     let is_error = |code: &u16| (400..600).contains(code);
     if let Some(status) = headers.status()
@@ -239,7 +239,7 @@ pub(super) fn error_of<'a>(headers: &Headers<'a>) -> Option<(u16, Cow<'a, str>)>
     Some((code.filter(is_error).unwrap_or(500), text))
 }
 
-/// The fields of a reply that its caller gets.
+/// Return the fields of a reply that its caller gets.
 pub(super) fn returned<'a>(headers: &Headers<'a>) -> impl Iterator<Item = (&'a str, &'a str)> {
     headers.iter().filter_map(|(name, value)| {
         let is_token =

@@ -8,10 +8,7 @@
 
 use reactor::ConnId;
 
-use crate::mail::Subscriber;
-
-/// The index of a [`Subscriber`] that waits for one reply.
-pub(crate) const REPLY: u32 = 1 << 31;
+use crate::subscriber::Subscriber;
 
 /// Digits of a token.
 const TOKEN_LEN: usize = 16;
@@ -23,7 +20,7 @@ pub(crate) struct Inboxes {
 }
 
 impl Inboxes {
-    /// `broker` tells this process from others, and there are `shards` shards.
+    /// Return the reply subjects of a broker with `shards` shards; `broker` tells it from other processes.
     pub(crate) fn new(broker: u64, shards: usize) -> Self {
         Self {
             prefix: format!("_INBOX.{broker:016x}.")
@@ -91,12 +88,8 @@ fn parse(address: &[u8]) -> Option<Subscriber> {
     if token.len() != TOKEN_LEN || parse_hex(token).is_none() || parts.next().is_some() {
         return None;
     }
-    Some(Subscriber {
-        conn: ConnId::from_bits(u64::from(generation) << 32 | u64::from(slot)),
-        index: REPLY,
-        generation: 0,
-        shard,
-    })
+    let conn = ConnId::from_bits(u64::from(generation) << 32 | u64::from(slot));
+    Some(Subscriber::reply(shard, conn))
 }
 
 #[cfg(test)]
@@ -115,12 +108,7 @@ mod tests {
             let conn = ConnId::from_bits(bits);
             let mut subject = Vec::new();
             inboxes.encode(shard, conn, request, &mut subject);
-            let to = Subscriber {
-                conn,
-                index: REPLY,
-                generation: 0,
-                shard,
-            };
+            let to = Subscriber::reply(shard, conn);
             assert_eq!(inboxes.receiver(&subject), Some(to));
             assert_eq!(token(&subject), Some(request));
             assert!(router::subject::is_valid_publish(&subject));

@@ -1,4 +1,4 @@
-//! What a request asks for, by its method and path.
+//! The action that a request asks for, by its method and path.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::monitor::{MISSING, Page};
 use crate::origins::{Origins, Source};
 use crate::reason::Reason;
 
-/// What is to be done.
+/// The action that a request asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// A body of one byte.
     #[default]
     Byte,
@@ -30,9 +30,9 @@ pub(super) enum Action {
     Subscribe(EventFormat),
     /// A page of the monitor.
     Monitor(Page),
-    /// Says what may be asked of the path; to other origins only where that is allowed.
+    /// The methods of the path; for other origins only if they are allowed.
     Options(&'static str),
-    /// Nothing of ours: WebSocket, or refused as such.
+    /// The upgrade to WebSocket; without one, an answer that asks for it.
     Upgrade,
     /// An error.
     Fail {
@@ -45,31 +45,31 @@ pub(super) enum Action {
 /// A request as it is carried out once its body has come.
 #[derive(Default)]
 pub(crate) struct Call {
-    pub(super) action: Action,
+    pub(crate) action: Action,
     pub(super) subject: Vec<u8>,
     /// Fields for the message's receivers, as a NATS header block; empty for none.
     pub(super) headers: Vec<u8>,
-    /// How long to wait for a reply.
+    /// Time to wait for a reply.
     pub(super) timeout: Duration,
     /// The origin to be allowed in the answer.
     pub(super) origin: Option<Box<str>>,
-    pub(super) keep_alive: bool,
-    /// Why the connection ends with the answer, where that is not for the answer itself.
+    pub(crate) keep_alive: bool,
+    /// Reason why the connection ends with the answer, if not for the answer itself.
     pub(super) ends_for: Option<Reason>,
     /// HEAD: the answer without its body.
-    pub(super) head_only: bool,
+    pub(crate) head_only: bool,
 }
 
-/// What the routes look at in the fields of a head, found in one pass.
+/// The fields of a head that the routes look at, found in one pass.
 #[derive(Default)]
 struct Noted<'a> {
     origin: Option<&'a [u8]>,
     timeout: Option<&'a [u8]>,
     /// Whether a browser says that a page of another origin has asked (`Sec-Fetch-Site`).
     is_of_other_page: bool,
-    /// One of these two stands more than once.
+    /// Whether one of these two stands more than once.
     has_duplicate: bool,
-    /// There are fields that receivers of a message get.
+    /// Whether there are fields that receivers of a message get.
     has_forwarded: bool,
 }
 
@@ -110,7 +110,7 @@ const FOREIGN: &str = "pages of this origin may not use the gateway; cors_origin
 const READ: &str = "GET, HEAD, OPTIONS";
 const WRITE: &str = "POST, OPTIONS";
 
-/// What a path below `/v1/` stands for.
+/// The resource of a path below `/v1/`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Resource {
     Request,
@@ -127,12 +127,12 @@ impl Call {
         };
     }
 
-    /// Bytes of the message that a body of this many makes.
+    /// Return the bytes of the message that a body of this many bytes makes.
     pub(super) fn message_len(&self, body: u64) -> u64 {
         body.saturating_add(self.headers.len() as u64)
     }
 
-    /// The message would be longer than `limit` bytes. Where the body ends is not waited for.
+    /// Refuse a message longer than `limit` bytes, without waiting for the end of the body.
     pub(super) fn fail_length(&mut self, limit: usize) {
         let detail = format!("body and forwarded fields are longer than {limit} bytes");
         self.fail(413, detail);
@@ -143,12 +143,12 @@ impl Call {
         self.action == Action::Upgrade
     }
 
-    /// Whether the answer is an error, whatever the body.
+    /// Return whether the answer is an error, whatever the body.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.action, Action::Fail { .. })
     }
 
-    /// A request to the clients' listener.
+    /// Route a request to the clients' listener.
     pub(super) fn route(&mut self, head: &RequestHead<'_>, limits: &GatewayLimits) {
         self.begin(head);
         let path = head.path();
@@ -217,7 +217,7 @@ impl Call {
         }
     }
 
-    /// A request to the monitor's listener.
+    /// Route a request to the monitor's listener.
     pub(super) fn route_monitor(&mut self, head: &RequestHead<'_>) {
         self.begin(head);
         if !matches!(head.method, "GET" | "HEAD") {
@@ -239,7 +239,7 @@ impl Call {
         }
     }
 
-    /// What its answer has besides its own.
+    /// Return the part of its answer that all answers have.
     pub(super) fn envelope<'a>(&'a self, date: &'a Date) -> Envelope<'a> {
         Envelope {
             date,
@@ -249,7 +249,7 @@ impl Call {
         }
     }
 
-    /// Forgets the call before, and keeps its memory.
+    /// Forget the call before, and keep its memory.
     fn begin(&mut self, head: &RequestHead<'_>) {
         self.subject.clear();
         self.headers.clear();
@@ -258,7 +258,7 @@ impl Call {
         self.head_only = head.method == "HEAD";
     }
 
-    /// Subject and options of a call to the gateway.
+    /// Read subject and options of a call to the gateway.
     fn address(
         &mut self,
         head: &RequestHead<'_>,
@@ -277,6 +277,8 @@ impl Call {
         if resource == Resource::Subscribe {
             router::subject::validate_subscription(&self.subject)
                 .map_err(|error| error.to_string())?;
+            let excess = limits.pattern.check(&self.subject);
+            excess.map_err(|excess| excess.to_string())?;
             let format = query_value(head.query(), "format").map_err(HttpError::reason)?;
             self.action = Action::Subscribe(match format {
                 None | Some("raw") => EventFormat::Raw,
@@ -309,6 +311,7 @@ impl Call {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::pattern::PatternLimits;
     use protocol::http::{HeadLimits, parse_head};
 
     fn limits() -> GatewayLimits {
@@ -317,6 +320,11 @@ mod tests {
             request_timeout: Duration::from_secs(5),
             max_request_timeout: Duration::from_secs(300),
             max_subject: 64,
+            pattern: PatternLimits {
+                tokens: 4,
+                wildcards: 2,
+                length: 32,
+            },
         }
     }
 
@@ -384,13 +392,20 @@ mod tests {
             ("GET /v1/subscribe/%3E?format=json HTTP/1.1", 200),
             ("GET /v1/subscribe/a?format=xml HTTP/1.1", 400),
             ("GET /v1/subscribe/a.>.b HTTP/1.1", 400),
+            ("GET /v1/subscribe/a.b.*.> HTTP/1.1", 200),
+            ("GET /v1/subscribe/*.*.* HTTP/1.1", 400),
+            ("GET /v1/subscribe/a.b.c.d.> HTTP/1.1", 400),
+            ("GET /v1/subscribe/a.b.c.d.e HTTP/1.1", 200),
             ("POST /v1/subscribe/a HTTP/1.1", 405),
         ];
         for (request, want) in cases {
             assert_eq!(status(request), want, "{request}");
         }
-        let long = format!("POST /v1/publish/{} HTTP/1.1", "a".repeat(65));
-        assert_eq!(status(&long), 400);
+        for (request, longest) in [("POST /v1/publish", 64), ("GET /v1/subscribe", 32)] {
+            let status = |len| status(&format!("{request}/{} HTTP/1.1", "a".repeat(len)));
+            assert!(status(longest) < 300);
+            assert_eq!(status(longest + 1), 400);
+        }
         assert_eq!(
             routed("POST /v1/publish/a%2Eb%C3%A9 HTTP/1.1").subject,
             "a.bé".as_bytes()

@@ -10,8 +10,8 @@ use crate::config::GatewayLimits;
 /// The most characters of a timeout.
 const MAX_TIMEOUT: usize = 16;
 
-/// How long a caller will wait: as the field or the query's parameter says, the shorter where both do, or
-/// the default.
+/// Return how long a caller will wait: by the field or by the query's parameter, the shorter if both are
+/// there, or the default.
 pub(super) fn read(
     field: Option<&[u8]>,
     query: Option<&str>,
@@ -34,7 +34,7 @@ pub(super) fn read(
     Ok(least.unwrap_or(limits.request_timeout))
 }
 
-/// Seconds, or with a unit; at most [`MAX_TIMEOUT`] characters.
+/// Return the time that a text of at most [`MAX_TIMEOUT`] characters gives: seconds, or a number with a unit.
 fn parse_timeout(text: &str, most: Duration) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 1e-3),

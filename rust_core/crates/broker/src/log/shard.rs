@@ -5,7 +5,8 @@ use std::time::{Instant, SystemTime};
 
 use telemetry::log::Source;
 
-use super::event::{Event, Log, Logged, Topic};
+use super::event::{Event, Log, Logged};
+use super::topic::Topic;
 use crate::reason::Reason;
 
 /// Characters of an error's text that are kept; the text may hold what a client has sent.

@@ -104,10 +104,12 @@ impl Counts {
         self.0.dropped.add(reason, count);
     }
 
-    /// Count a message that was appended to an output, where it waits.
+    /// Count a message of `len` bytes that was appended to a client's output, where it waits.
     #[inline]
-    pub(crate) fn add_appended(&self) {
+    pub(crate) fn add_sent(&self, transport: TransportKind, len: usize) {
         self.0.pending.add(PendingPlace::Output, 1);
+        self.add_flow(transport, Flow::OutMsgs, 1);
+        self.add_flow(transport, Flow::OutBytes, len as u64);
     }
 
     /// Count appended messages of a connection that ended before the kernel had taken them.

@@ -15,6 +15,11 @@ telemetry::keys! {
             "Attempts to accept a connection that failed because no descriptor or memory was left.",
         )
         .places(&["accept_failures"]),
+        Dismissed = Metric::counter(
+            "subjectbus_connections_dismissed",
+            "Connections closed without a word as soon as they came, because too many were being told why they have no place.",
+        )
+        .places(&["dismissed_connections"]),
         Subscribed = Metric::counter("subjectbus_subscriptions_added", "Subscriptions made.")
             .places(&["total_subscribed"]),
         Unsubscribed = Metric::counter(
@@ -157,6 +162,11 @@ telemetry::keys! {
         CpuAt = Metric::internal(
             "Time at which the processor time was measured, in nanoseconds since the broker's start.",
         ),
+        HalfOpen = Metric::gauge(
+            "subjectbus_connections_half_open",
+            "Connections of clients that have not introduced themselves yet, by CONNECT or a request.",
+        )
+        .places(&["half_open_connections"]),
         Descriptors = Metric::gauge(
             "subjectbus_descriptors",
             "Descriptors taken by connections and listeners of the shard.",
@@ -229,11 +239,17 @@ telemetry::keys! {
         )
         .places(&["pending_bytes", "shard[].pending_bytes"])
         .columns(&[Column::level("pending_bytes")]),
-        MaxPendingTotal = Metric::gauge(
-            "subjectbus_max_pending_total_bytes",
-            "Bytes of waiting output beyond which new clients are refused.",
+        HeldMemory = Metric::gauge(
+            "subjectbus_held_memory_bytes",
+            "Bytes that connections hold: state, output, kept input, subscriptions, and buffers.",
         )
-        .places(&["max_pending_total"]),
+        .places(&["held_memory"])
+        .columns(&[Column::level("mem_held_bytes")]),
+        MaxMemory = Metric::gauge(
+            "subjectbus_max_memory_bytes",
+            "Bytes that connections may hold; above, those that hold most are ended.",
+        )
+        .places(&["max_memory"]),
         // The history has what is pending as `pending_bytes`, and the rest follows from `mem_bytes`.
         Memory = Metric::gauge("subjectbus_memory_bytes", "Resident memory, by purpose.")
             .labels(&["purpose"])
@@ -324,6 +340,8 @@ telemetry::keys! {
         Closed = "closed",
         /// The receiver had unsubscribed meanwhile, or had its maximum.
         Unsubscribed = "unsubscribed",
+        /// The broker's memory was used up, and the receiver held most of all.
+        NoMemory = "no_memory",
         /// The broker ended.
         Shutdown = "shutdown",
     }

@@ -152,13 +152,13 @@ mod tests {
         };
         // Five receivers: one on the publisher's shard, four by mail.
         sender.add(Counter::Matched, 5);
-        sender.add_appended();
+        sender.add_sent(TransportKind::Tcp, 0);
         sender.add_posted(4);
         assert_eq!(pending(), (1, 4));
         // One of the four has left, three are sent the message.
         receiver.add_arrived(4);
         receiver.add_dropped(Dropped::Closed, 1);
-        (0..3).for_each(|_| receiver.add_appended());
+        (0..3).for_each(|_| receiver.add_sent(TransportKind::Tcp, 0));
         assert_eq!(pending(), (4, 0));
         sender.set_delivered(1);
         receiver.set_delivered(2);
@@ -178,7 +178,7 @@ mod tests {
         let (shards, [counts]) = shards();
         counts.add(Counter::Matched, 1);
         assert_eq!(unaccounted(&totals(&shards)), 1);
-        counts.add_appended();
+        counts.add_sent(TransportKind::Tcp, 0);
         counts.set_delivered(1);
         assert_eq!(unaccounted(&totals(&shards)), 0);
         counts.add_dropped(Dropped::Closed, 1);

@@ -1,26 +1,18 @@
-//! `/connz`: the clients' connections, page by page.
+//! `/connz`: the parameters of the page of the clients' connections.
 
-use std::borrow::Cow;
-use std::time::Instant;
-
-use reactor::Conn;
-use serde::Serialize;
 use serde_json::{Value, json};
-use telemetry::time::{Clock, rfc3339, uptime};
 
 use super::query::Parameters;
-use super::selection::Candidate;
-use crate::session::Session;
 use crate::transport::TransportKind;
 
 /// The most connections, or subscriptions, of a page.
 pub(crate) const MAX_LIMIT: u64 = 1024;
-/// Subjects that one shard lists on a page at most.
-const MAX_LISTED: usize = 16_384;
+/// Bytes that the lists of subjects of a page have at most, all its connections together.
+pub(super) const LISTS: usize = 1 << 20;
 
-/// What a page is sorted by; the smallest first, or the largest.
+/// The value by which a page is sorted; the smallest first, or the largest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Sort {
+pub(super) enum Sort {
     #[default]
     Cid,
     Start,
@@ -49,7 +41,7 @@ const SORTS: &[(&str, Sort)] = &[
     ("uptime", Sort::Uptime),
 ];
 
-/// Both what the `type` of a connection says, and what `/varz` calls it.
+/// The kinds of connections by the `type` of a row, and by their names in `/varz`.
 const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("tcp", TransportKind::Tcp),
     ("nats", TransportKind::Tcp),
@@ -57,16 +49,17 @@ const TRANSPORTS: &[(&str, TransportKind)] = &[
     ("http", TransportKind::Http),
 ];
 
-/// What is asked for.
+/// The parameters of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Query {
-    sort: Sort,
+    pub(super) sort: Sort,
     pub(crate) offset: usize,
     pub(crate) limit: usize,
-    lists_subjects: bool,
-    cid: Option<u64>,
-    transport: Option<TransportKind>,
-    name: Option<String>,
+    /// Whether rows have lists of subjects.
+    pub(crate) lists_subjects: bool,
+    pub(super) cid: Option<u64>,
+    pub(super) transport: Option<TransportKind>,
+    pub(super) name: Option<String>,
 }
 
 impl Query {
@@ -92,31 +85,7 @@ impl Query {
         })
     }
 
-    /// The connection's place in the order; `None` for one that is not asked for.
-    pub(crate) fn rank(&self, conn: &Conn<Session>) -> Option<u64> {
-        let session = &conn.session;
-        let name = || session.info.as_ref().map_or("", |info| &info.name);
-        let is_wanted = self.cid.is_none_or(|cid| session.cid == cid)
-            && self
-                .transport
-                .is_none_or(|kind| session.framing.transport() == kind)
-            && self.name.as_deref().is_none_or(|wanted| name() == wanted);
-        let traffic = &session.traffic;
-        is_wanted.then(|| match self.sort {
-            Sort::Cid => 0,
-            Sort::Start | Sort::Uptime => traffic.started.into(),
-            Sort::Subscriptions => !(session.subscriptions.len() as u64),
-            Sort::Pending => !(conn.output.len() as u64),
-            Sort::MsgsTo => !traffic.out_msgs,
-            Sort::MsgsFrom => !traffic.in_msgs,
-            Sort::BytesTo => !traffic.out_bytes,
-            Sort::BytesFrom => !traffic.in_bytes,
-            Sort::Last => !u64::from(traffic.active),
-            Sort::Idle => traffic.active.into(),
-        })
-    }
-
-    /// The page without its connections.
+    /// Return the page without its connections.
     pub(crate) fn head(&self, server_id: &str, now: &str, total: u64, shown: usize) -> Value {
         json!({
             "server_id": server_id,
@@ -127,89 +96,6 @@ impl Query {
             "limit": self.limit,
         })
     }
-
-    /// One connection's row; `listed` counts the subjects that the page has so far.
-    pub(crate) fn row(
-        &self,
-        conn: &Conn<Session>,
-        candidate: &Candidate,
-        clock: &Clock,
-        now: Instant,
-        listed: &mut usize,
-    ) -> String {
-        let session = &conn.session;
-        let traffic = &session.traffic;
-        let info = session.info.as_deref();
-        let row = Row {
-            cid: session.cid,
-            kind: "Client",
-            r#type: type_of(session.framing.transport()),
-            ip: session.peer.ip().to_canonical().to_string(),
-            port: session.peer.port(),
-            start: rfc3339(clock.at(traffic.started)),
-            last_activity: rfc3339(clock.at(traffic.active)),
-            rtt: "",
-            uptime: uptime(clock.since(traffic.started, now)),
-            idle: uptime(clock.since(traffic.active, now)),
-            pending_bytes: conn.output.len(),
-            in_msgs: traffic.in_msgs,
-            out_msgs: traffic.out_msgs,
-            in_bytes: traffic.in_bytes,
-            out_bytes: traffic.out_bytes,
-            subscriptions: session.subscriptions.len(),
-            name: info.map_or("", |info| &info.name),
-            lang: info.map_or("", |info| &info.lang),
-            version: info.map_or("", |info| &info.version),
-            shard: candidate.shard,
-            subscriptions_list: self.lists_subjects.then(|| subjects(session, listed)),
-        };
-        serde_json::to_string(&row).unwrap_or_default()
-    }
-}
-
-/// A connection as nats-server shows it.
-#[derive(Serialize)]
-struct Row<'a> {
-    cid: u64,
-    kind: &'static str,
-    r#type: &'static str,
-    ip: String,
-    port: u16,
-    start: String,
-    last_activity: String,
-    /// Not measured.
-    rtt: &'static str,
-    uptime: String,
-    idle: String,
-    pending_bytes: usize,
-    in_msgs: u64,
-    out_msgs: u64,
-    in_bytes: u64,
-    out_bytes: u64,
-    subscriptions: usize,
-    name: &'a str,
-    lang: &'a str,
-    version: &'a str,
-    shard: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subscriptions_list: Option<Vec<Cow<'a, str>>>,
-}
-
-const fn type_of(transport: TransportKind) -> &'static str {
-    match transport {
-        TransportKind::Tcp => "nats",
-        TransportKind::WebSocket => "websocket",
-        TransportKind::Http => "http",
-    }
-}
-
-/// What a client has subscribed to, as far as the page has room.
-fn subjects<'a>(session: &'a Session, listed: &mut usize) -> Vec<Cow<'a, str>> {
-    let active = session.subscriptions.iter().filter(|(_, one)| !one.leaving);
-    let subjects = active.map(|(_, one)| String::from_utf8_lossy(one.subject()));
-    let subjects: Vec<_> = subjects.take(MAX_LISTED - *listed).collect();
-    *listed += subjects.len();
-    subjects
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::time::Instant;
 
-use router::Rng;
+use fastrand::Rng;
 use serde_json::{Value, json};
 use telemetry::space_saving::{Frequent, Recent};
+
+use super::shown::{SUBJECT, shown};
 
 /// Publishes of which one is noted.
 const ONE_IN: u64 = 64;
@@ -21,7 +23,7 @@ pub(crate) struct Hot {
 impl Hot {
     pub(crate) fn new(now: Instant, seed: u64) -> Self {
         Self {
-            rng: Rng::new(seed),
+            rng: Rng::with_seed(seed),
             until: ONE_IN,
             recent: Recent::new(now),
         }
@@ -32,17 +34,19 @@ impl Hot {
     pub(crate) fn offer(&mut self, subject: &[u8], bytes: usize) {
         self.until -= 1;
         if self.until == 0 {
-            self.until = 1 + self.rng.below(2 * ONE_IN - 1);
+            self.until = self.rng.u64(1..2 * ONE_IN);
             self.note(subject, bytes);
         }
     }
 
-    /// Note a message, whose headers and payload have so many bytes.
+    /// Note a message, whose headers and payload have so many bytes. Subjects that look alike on pages
+    /// count as one.
     fn note(&mut self, subject: &[u8], bytes: usize) {
         // Each inbox of a request is used once. Together they say how many replies there are.
         let is_inbox = subject.starts_with(b"_INBOX.");
         let subject = if is_inbox { b"_INBOX.>" } else { subject };
-        self.recent.note(subject, bytes as u64);
+        let seen = &subject[..subject.len().min(SUBJECT + 1)];
+        self.recent.note(seen, bytes as u64);
     }
 
     /// Forget messages of more than a minute ago; to be called about once a second.
@@ -63,7 +67,7 @@ pub(super) fn to_json(frequent: &Frequent, limit: usize) -> Value {
     let busiest = frequent.ranked().into_iter().take(limit);
     let subjects = busiest.map(|(subject, noted)| {
         json!({
-            "subject": String::from_utf8_lossy(subject),
+            "subject": shown(subject, SUBJECT),
             "msgs_per_s": per_s(noted.count),
             "bytes_per_s": per_s(noted.weight),
             "share": noted.count as f64 / frequent.total as f64,
@@ -115,7 +119,7 @@ mod tests {
             hot.offer(if n % 64 == 0 { b"a" } else { b"b" }, 0);
         }
         let frequent = hot.frequent(start);
-        let count = frequent.noted(b"a").map_or(0, |noted| noted.count);
+        let count = frequent.counts(b"a").map_or(0, |noted| noted.count);
         assert!(
             (19_000..21_000).contains(&frequent.total),
             "{}",
@@ -125,12 +129,26 @@ mod tests {
     }
 
     #[test]
+    fn long_subjects_are_cut() {
+        let start = Instant::now();
+        let mut hot = Hot::new(start, 1);
+        for end in [b"1", b"2"] {
+            hot.note(&[&[b'a'; 4000], &end[..]].concat(), 1);
+        }
+        let frequent = hot.frequent(start);
+        assert_eq!(frequent.ranked().len(), 1);
+        let json = to_json(&frequent, 64);
+        let subject = json["subjects"][0]["subject"].as_str();
+        assert_eq!(subject, Some(&*format!("{}…", "a".repeat(SUBJECT))));
+    }
+
+    #[test]
     fn inboxes_are_one_subject() {
         let start = Instant::now();
         let mut hot = Hot::new(start, 1);
         hot.note(b"_INBOX.a.1", 1);
         hot.note(b"_INBOX.b.2", 2);
-        let noted = hot.frequent(start).noted(b"_INBOX.>");
+        let noted = hot.frequent(start).counts(b"_INBOX.>");
         assert_eq!(noted.map(|noted| (noted.count, noted.weight)), Some((2, 3)));
     }
 }

@@ -1,4 +1,4 @@
-//! What there is to be asked of the monitor.
+//! The pages of the monitor.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use telemetry::exposition::Format;
 use telemetry::rings::RESOLUTIONS;
 
 use super::query::Parameters;
-use super::survey::Question;
 use super::{connz, subsz};
+use crate::metrics::totals::Totals;
 
-/// One of the monitor's pages, with what its parameters say.
+/// One of the monitor's pages, with the values of its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Page {
     /// For people.
@@ -24,18 +24,57 @@ pub(crate) enum Page {
         since: Option<u64>,
     },
     Metrics(Format),
-    /// What the shards have to be asked for.
+    /// A page that the shards have to be asked for.
     Survey(Arc<Question>),
 }
 
-/// Says what there is.
+/// A question to all shards.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    Connz(connz::Query),
+    Subsz(subsz::Query),
+    /// The hottest subjects, at most `limit`.
+    Subjects {
+        limit: usize,
+    },
+}
+
+impl Question {
+    /// Return how many rows come before the page and how many it has at most, or zeros when it is beyond
+    /// the last row.
+    pub(super) fn window(&self, totals: &Totals) -> (usize, usize) {
+        let (offset, limit, all) = match self {
+            Self::Connz(query) => (query.offset, query.limit, totals.connections()),
+            Self::Subsz(query) if query.lists => {
+                (query.offset, query.limit, totals.subscriptions())
+            }
+            Self::Subsz(_) | Self::Subjects { .. } => (0, 0, 0),
+        };
+        if (offset as u64) < all {
+            (offset, limit)
+        } else {
+            (0, 0)
+        }
+    }
+
+    /// Return whether connections have to be looked through, and not only counted as they are already.
+    pub(super) fn is_about_each(&self) -> bool {
+        match self {
+            Self::Connz(_) => true,
+            Self::Subsz(query) => query.lists || query.test.is_some(),
+            Self::Subjects { .. } => false,
+        }
+    }
+}
+
+/// The answer to a path that is not a page.
 pub(crate) const MISSING: &str = "no such page; there are /, /connz, /healthz, /history, /metrics, \
     /readyz, /subjects, /subsz and /varz";
 /// The most subjects of `/subjects`.
 const MAX_SUBJECTS: u64 = 64;
 
 impl Page {
-    /// The page of this path; `None` where there is none. `accept` gives the `Accept` fields' values.
+    /// Return the page of this path; `None` where there is none. `accept` gives the `Accept` fields' values.
     ///
     /// # Errors
     /// A sentence about the parameter that is wrong.
@@ -47,7 +86,7 @@ impl Page {
         let plain = |page| Parameters::new(query, &[]).map(|_| page);
         let survey = |question| Self::Survey(Arc::new(question));
         Some(match path {
-            // What its own address says is for the page itself.
+            // The parameters of its own address are for the page itself.
             "/" => Ok(Self::Console),
             "/varz" => plain(Self::Varz),
             // Probes ask in many ways; the answer is the same.

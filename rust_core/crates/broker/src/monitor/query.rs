@@ -11,7 +11,7 @@ pub(crate) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// The parameters of a query, which may have these `names`.
+    /// Return the parameters of a query, which may have these `names`.
     ///
     /// # Errors
     /// There is another one, or the names cannot be read.
@@ -30,7 +30,7 @@ impl<'a> Parameters<'a> {
         Ok(Self { query })
     }
 
-    /// A parameter's value, decoded; a `+` stays a `+`.
+    /// Return a parameter's value, decoded; a `+` stays a `+`.
     ///
     /// # Errors
     /// It stands there twice, or is not UTF-8 when decoded.
@@ -41,7 +41,7 @@ impl<'a> Parameters<'a> {
         decoded.map_err(|error| format!("parameter {name:?}: {}", error.reason()))
     }
 
-    /// A whole number.
+    /// Return a whole number.
     ///
     /// # Errors
     /// It is none, or outside of `range`.
@@ -61,7 +61,7 @@ impl<'a> Parameters<'a> {
         self.text(name)?.map(parse).transpose()
     }
 
-    /// How many entries a page may have: the most where it is not said.
+    /// Return how many entries a page may have: the most unless the query says it.
     ///
     /// # Errors
     /// It is not a whole number from 1 to `most`.
@@ -69,7 +69,7 @@ impl<'a> Parameters<'a> {
         Ok(self.number("limit", 1..=most)?.unwrap_or(most) as usize)
     }
 
-    /// How many entries come before a page: none where it is not said.
+    /// Return how many entries come before a page: none unless the query says it.
     ///
     /// # Errors
     /// It is not a whole number of 32 bits.
@@ -78,7 +78,7 @@ impl<'a> Parameters<'a> {
         Ok(self.number("offset", 0..=most)?.unwrap_or(0) as usize)
     }
 
-    /// One of these words, by what it stands for.
+    /// Return the value of one of these words.
     ///
     /// # Errors
     /// It is another one.
@@ -100,7 +100,7 @@ impl<'a> Parameters<'a> {
         self.text(name)?.map(find).transpose()
     }
 
-    /// Whether something is wanted: no where it is not said.
+    /// Return whether something is asked for: no unless the query says it.
     ///
     /// # Errors
     /// It is neither 0 nor 1.

@@ -1,13 +1,13 @@
 //! The first of very many, in some order, without keeping or sorting them all.
 
-use std::ops::Range;
+use std::collections::BinaryHeap;
 
 use reactor::ConnId;
 
 /// A connection, or one of its subscriptions, that may be on a page. Ordered as pages are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
-    /// What the page is sorted by; smaller values come first.
+    /// Value by which the page is sorted; smaller ones come first.
     pub(crate) rank: u64,
     pub(crate) cid: u64,
     /// The subscription's index among the connection's.
@@ -16,21 +16,17 @@ pub(crate) struct Candidate {
     pub(crate) conn: ConnId,
 }
 
-/// The candidates that come first, at most so many, of all that were offered.
+/// The candidates that come first, at most so many, of all that were offered. Each costs about the same,
+/// so that a search can stop after any of them.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     keep: usize,
-    kept: Vec<Candidate>,
-    /// What is not before it is not kept.
-    bound: Option<Candidate>,
-    /// How many were offered.
+    kept: BinaryHeap<Candidate>,
+    /// Number of candidates that were offered.
     pub(crate) total: u64,
 }
 
 impl Selection {
-    /// Candidates that are held beyond those kept, so that they need not be pruned one by one.
-    const SLACK: usize = 1024;
-
     pub(crate) fn new(keep: usize) -> Self {
         Self {
             keep,
@@ -38,48 +34,44 @@ impl Selection {
         }
     }
 
-    /// Counts a candidate, and keeps it if it is among the first.
-    pub(crate) fn offer(&mut self, candidate: Candidate) {
+    /// Count a candidate, and keep it if it is among the first; return whether it is.
+    pub(crate) fn offer(&mut self, candidate: Candidate) -> bool {
         self.total += 1;
-        self.insert(candidate);
+        self.insert(candidate)
     }
 
-    /// Adds what was selected elsewhere.
-    pub(crate) fn absorb(&mut self, other: Self) {
+    /// Count the candidates of another selection, and keep them if there are none yet; otherwise return
+    /// them, to be inserted one by one.
+    pub(crate) fn absorb(&mut self, mut other: Self) -> Vec<Candidate> {
         self.total += other.total;
-        for candidate in other.kept {
-            self.insert(candidate);
+        if self.kept.is_empty() {
+            std::mem::swap(&mut self.kept, &mut other.kept);
+        }
+        other.kept.into_vec()
+    }
+
+    /// Keep a candidate if it is among the first; return whether it is.
+    pub(crate) fn insert(&mut self, candidate: Candidate) -> bool {
+        if self.kept.len() < self.keep {
+            self.kept.push(candidate);
+            return true;
+        }
+        match self.kept.peek_mut() {
+            Some(mut last) if candidate < *last => {
+                *last = candidate;
+                true
+            }
+            _ => false,
         }
     }
 
-    /// The candidates in these places of the order.
-    pub(crate) fn page(mut self, places: Range<usize>) -> Vec<Candidate> {
-        let end = places.end.min(self.kept.len());
-        if places.start >= end {
-            return Vec::new();
-        }
-        if end < self.kept.len() {
-            self.kept.select_nth_unstable(end);
-            self.kept.truncate(end);
-        }
-        if places.start > 0 {
-            self.kept.select_nth_unstable(places.start);
-        }
-        let mut page = self.kept.split_off(places.start);
-        page.sort_unstable();
+    /// Take out the candidates from this place of the order on, in their order.
+    pub(crate) fn take_page(&mut self, start: usize) -> Vec<Candidate> {
+        let count = self.kept.len().saturating_sub(start);
+        let mut page: Vec<_> = (0..count).filter_map(|_| self.kept.pop()).collect();
+        page.reverse();
+        self.kept = BinaryHeap::new();
         page
-    }
-
-    fn insert(&mut self, candidate: Candidate) {
-        if self.keep == 0 || self.bound.is_some_and(|bound| candidate >= bound) {
-            return;
-        }
-        self.kept.push(candidate);
-        if self.kept.len() >= self.keep.saturating_mul(2).max(self.keep + Self::SLACK) {
-            let (_, last, _) = self.kept.select_nth_unstable(self.keep - 1);
-            self.bound = Some(*last);
-            self.kept.truncate(self.keep);
-        }
     }
 }
 
@@ -113,23 +105,24 @@ mod tests {
                     let one = candidate(*rank, (n * 7919 % 4001 + shard * 10_000) as u64);
                     selection.offer(one);
                     whole.push(one);
-                    let most = (2 * places.end).max(places.end + Selection::SLACK);
-                    prop_assert!(selection.kept.len() <= most);
+                    prop_assert!(selection.kept.len() <= places.end);
                 }
-                merged.absorb(selection);
+                for one in merged.absorb(selection) {
+                    merged.insert(one);
+                }
             }
             whole.sort_unstable();
             prop_assert_eq!(merged.total, whole.len() as u64);
             let end = places.end.min(whole.len());
-            prop_assert_eq!(merged.page(places.clone()), &whole[places.start.min(end)..end]);
+            prop_assert_eq!(merged.take_page(places.start), &whole[places.start.min(end)..end]);
         }
     }
 
     #[test]
     fn nothing_is_kept_where_nothing_is_wanted() {
         let mut selection = Selection::new(0);
-        (0..10).for_each(|rank| selection.offer(candidate(rank, 0)));
+        assert!((0..10).all(|rank| !selection.offer(candidate(rank, 0))));
         assert_eq!((selection.total, selection.kept.capacity()), (10, 0));
-        assert_eq!(selection.page(0..0), []);
+        assert_eq!(selection.take_page(0), []);
     }
 }

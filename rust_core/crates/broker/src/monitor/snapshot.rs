@@ -55,7 +55,7 @@ impl<'a> Snapshot<'a> {
         let (shared, totals) = (self.shared, &self.totals);
         match key {
             Composite::Connections => by_name(|kind| totals.connections_over(kind)),
-            Composite::MaxConnections => Samples::one(shared.limits.max_connections),
+            Composite::MaxConnections => Samples::one(shared.places.most()),
             Composite::ConnectionsOpened => Samples::one(totals.opened()),
             Composite::WebSocketsOpened => {
                 Samples::one(totals.flow(TransportKind::WebSocket, Flow::Opened))
@@ -71,7 +71,8 @@ impl<'a> Snapshot<'a> {
                 let backlogs = shared.backlogs.iter().enumerate();
                 Samples::by(backlogs.map(|(shard, backlog)| (number(shard), backlog.bytes())))
             }
-            Composite::MaxPendingTotal => Samples::one(shared.limits.max_pending_total),
+            Composite::HeldMemory => Samples::one(shared.account.used()),
+            Composite::MaxMemory => Samples::one(shared.account.limit()),
             Composite::Memory => {
                 self.watched(|watch| Samples::by(watch.memory(shared).by_purpose()))
             }

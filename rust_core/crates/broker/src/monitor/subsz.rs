@@ -7,17 +7,18 @@ use serde_json::{Value, json};
 
 use super::connz::MAX_LIMIT;
 use super::query::Parameters;
+use super::shown::{SUBJECT, shown};
 use crate::metrics::table::{Counter, Flow};
 use crate::metrics::totals::Totals;
 use crate::subscriptions::Subscription;
 
-/// What is asked for.
+/// The parameters of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) offset: usize,
     pub(crate) limit: usize,
     pub(crate) lists: bool,
-    /// Only those that get what is published to this subject.
+    /// Subject that subscriptions must match to be listed.
     pub(crate) test: Option<String>,
 }
 
@@ -41,20 +42,27 @@ impl Query {
         })
     }
 
+    /// Return whether a subscription is asked for.
     pub(crate) fn is_wanted(&self, subscription: &Subscription) -> bool {
         let is_match =
             |test: &String| router::subject::matches(subscription.subject(), test.as_bytes());
         !subscription.leaving && self.test.as_ref().is_none_or(is_match)
     }
 
-    /// The page without its subscriptions; `widest` is the most receivers that a message had.
+    /// Return the work of [`is_wanted`](Self::is_wanted) that depends on the subject.
+    pub(crate) fn work(&self, subscription: &Subscription) -> usize {
+        let compared = |test: &String| test.len().min(subscription.subject().len());
+        self.test.as_ref().map_or(0, compared)
+    }
+
+    /// Return the page without its subscriptions; `max_fanout` is the most receivers that a message had.
     pub(crate) fn head(
         &self,
         server_id: &str,
         now: &str,
         totals: &Totals,
         total: u64,
-        widest: usize,
+        max_fanout: usize,
     ) -> Value {
         let (matched, published) = (totals.value(Counter::Matched), totals.all(Flow::InMsgs));
         json!({
@@ -66,7 +74,7 @@ impl Query {
             "num_removes": totals.value(Counter::Unsubscribed),
             "num_matches": published,
             "cache_hit_rate": 0,
-            "max_fanout": widest,
+            "max_fanout": max_fanout,
             "avg_fanout": matched as f64 / published.max(1) as f64,
             "total": total,
             "offset": self.offset,
@@ -75,11 +83,11 @@ impl Query {
     }
 }
 
-/// One subscription's row.
+/// Return the row of one subscription.
 pub(crate) fn row(cid: u64, subscription: &Subscription) -> String {
     let row = Row {
-        subject: String::from_utf8_lossy(subscription.subject()),
-        qgroup: subscription.queue().map(String::from_utf8_lossy),
+        subject: shown(subscription.subject(), SUBJECT),
+        qgroup: subscription.queue().map(|queue| shown(queue, SUBJECT)),
         cid,
         msgs: subscription.delivered,
         max: (subscription.max > 0).then_some(subscription.max),
@@ -145,5 +153,16 @@ mod tests {
         let mut one = Subscription::new(b"a", None, b"1");
         (one.max, one.delivered) = (5, 2);
         assert_eq!(row(7, &one), r#"{"subject":"a","cid":7,"msgs":2,"max":5}"#);
+    }
+
+    #[test]
+    fn rows_are_bounded() {
+        let long = [1; 4000];
+        let one = Subscription::new(&long, Some(&long), b"1");
+        let row = row(u64::MAX, &one);
+        assert!(
+            row.contains("\u{2026}\",\"qgroup\"") && row.len() < 640,
+            "{row}"
+        );
     }
 }

@@ -11,6 +11,9 @@ use crate::shared::Shared;
 /// The shortest time over which shares of processor time are worked out.
 const SHORTEST: Duration = Duration::from_millis(100);
 
+/// Work of one measurement: a lock of each part of the routing table, and a file of `/proc`.
+pub(super) const WORK: usize = 150_000;
+
 /// The load of a shard's thread.
 #[derive(Debug, Default, Clone, Copy)]
 struct Load {

@@ -1,4 +1,4 @@
-//! Who is subscribed to what: user N to subject N mod S.
+//! The users of a process and their subjects: user N is subscribed to subject N mod S.
 
 /// The users of one process.
 #[derive(Debug, Clone, Copy)]
@@ -9,7 +9,7 @@ pub(crate) struct Audience {
 }
 
 impl Audience {
-    /// The users from number `first_user` on, with `subjects` subjects in all.
+    /// Return the users from number `first_user` on, with `subjects` subjects in all.
     pub(crate) fn new(first_user: u32, users: u32, subjects: u32) -> Self {
         Self {
             first_user,
@@ -18,32 +18,33 @@ impl Audience {
         }
     }
 
-    /// The subject of a message.
+    /// Return the subject of a message.
     #[inline]
     pub(crate) fn subject_of(self, number: u64) -> u32 {
         (number % u64::from(self.subjects)) as u32
     }
 
-    /// How many of the users are subscribed to a subject.
+    /// Return how many of the users are subscribed to a subject.
     #[inline]
     pub(crate) fn subscribers(self, subject: u32) -> u32 {
         self.count_below(self.first_user + self.users, subject)
             - self.count_below(self.first_user, subject)
     }
 
-    /// How many of the messages from number `from` to before `to` are on the subject of `from`.
+    /// Return how many of the messages from number `from` to before `to` are on the subject of
+    /// `from`.
     #[inline]
     pub(crate) fn messages(self, from: u64, to: u64) -> u64 {
         to.saturating_sub(from).div_ceil(u64::from(self.subjects))
     }
 
-    /// From a message to the next on the same subject.
+    /// Return the distance from a message to the next one on the same subject.
     #[inline]
     pub(crate) fn step(self) -> u64 {
         u64::from(self.subjects)
     }
 
-    /// Users with numbers below `end` who are subscribed to `subject`.
+    /// Return the number of users below number `end` who are subscribed to `subject`.
     #[inline]
     fn count_below(self, end: u32, subject: u32) -> u32 {
         end.saturating_sub(subject).div_ceil(self.subjects)

@@ -1,25 +1,25 @@
-//! What a broadcaster is asked to do: a JSON object with one level of keys.
-
-use std::time::Duration;
+//! Configuration of a broadcaster: a JSON object with one level of keys.
 
 use reactor::DriverChoice;
 
 use super::audience::Audience;
 use super::message::MIN_MESSAGE;
-use crate::clock::Clock;
-use crate::config::{
-    Arrivals, ConfigError, Fields, MAX_PAYLOAD, MAX_RATE, MAX_THREADS, MAX_TIME_S, MAX_USERS,
-    Target, in_range,
-};
+use crate::config::{Arrivals, MAX_PAYLOAD, MAX_RATE, MAX_THREADS, MAX_TIME_S, MAX_USERS};
+use crate::error::ConfigError;
+use crate::fields::{Fields, in_range};
 use crate::profile::{self, Profile, Segment};
 use crate::rng::Rng;
-use crate::schedule::Schedule;
+use crate::schedule::{Schedule, nanoseconds};
+use crate::target::Target;
 
-/// Messages that may wait at once for somebody to receive them: 640 MiB of memory.
-const MAX_UNDER_WAY: f64 = (1u32 << 24) as f64;
+/// Index of the thread that publishes, which the engine starts first.
+pub(crate) const PUBLISHING_THREAD: usize = 0;
+
+/// Most messages in flight: 640 MiB of memory.
+const MAX_IN_FLIGHT: f64 = (1u32 << 24) as f64;
 const MAX_OUTSTANDING: u32 = 65_536;
 
-/// What a [`Broadcaster`](crate::Broadcaster) does. Sizes are in bytes, times in seconds.
+/// Configuration of a [`Broadcaster`](crate::Broadcaster). Sizes are in bytes, times in seconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BroadcasterConfig {
     /// `transport`, `address`, `host`, `path`: the server.
@@ -30,12 +30,12 @@ pub struct BroadcasterConfig {
     pub first_user: u32,
     /// Subjects that messages are published on, in turn.
     pub subjects: u32,
-    /// Connections that publish; 0 where another process does.
+    /// Connections that publish; 0 if another process does.
     pub publishers: u32,
     /// Messages published a second, all subjects together (an open loop); 0 with `outstanding`.
     pub rate: f64,
-    /// Messages that are always under way (a closed loop): the next one follows as soon as one of them
-    /// has reached everybody; 0 with `rate`.
+    /// Messages that are always in flight (a closed loop). The next message follows as soon as one
+    /// has reached all its users; 0 with `rate`.
     pub outstanding: u32,
     /// Time of publishing that is not measured.
     pub warmup_s: f64,
@@ -43,36 +43,38 @@ pub struct BroadcasterConfig {
     pub duration_s: f64,
     /// Size of a message.
     pub message_bytes: usize,
-    /// How long after the last message deliveries are waited for.
+    /// Longest wait for deliveries after the last message.
     pub timeout_s: f64,
     /// Threads that the users are divided among; one more publishes.
     pub threads: u32,
-    /// How the kernel is asked.
+    /// Driver of the threads: epoll, io_uring, or the better one.
     pub driver: DriverChoice,
-    /// Determines the gaps of Poisson arrivals, and tells the messages of one run from another's.
+    /// Seed of the gaps of Poisson arrivals and of the messages, which differ from those of other
+    /// runs.
     pub seed: u64,
     /// Users' connections begun a second; 0 for as many as `connect_in_flight` allows.
     pub connect_rate: f64,
     /// Users' connections that may be in the making at once.
     pub connect_in_flight: u32,
-    /// How the messages of an open loop are spread over time.
+    /// Distribution of the messages of an open loop over time.
     pub arrivals: Arrivals,
-    /// How the rate changes in the measured phase, in multiples of `rate`; empty where it does not. The
-    /// warm-up has the first of them.
+    /// Changes of the rate in the measured phase, in multiples of `rate`; empty for a constant
+    /// rate. The warm-up has the first factor.
     pub profile: Vec<Segment>,
-    /// Whether the result lists who received each message when, for whoever adds the results of
-    /// several processes.
+    /// Whether the result lists the receipts of each message, so that several processes' results
+    /// can be added.
     pub list_messages: bool,
     /// This machine's CLOCK_MONOTONIC less the run's clock, in nanoseconds.
     pub clock_offset_ns: i64,
 }
 
 impl BroadcasterConfig {
-    /// Reads a JSON object. Without a default are `transport`, `address`, `users`, `duration_s` and
-    /// one of `rate` and `outstanding`.
+    /// Read a JSON object. `transport`, `address`, `users`, `duration_s` and one of `rate` and
+    /// `outstanding` have no default.
     ///
     /// # Errors
-    /// Not such an object, an unknown or missing key, a value of the wrong type or out of range.
+    /// The text is not a JSON object, or a key is unknown, missing, of the wrong type or out of
+    /// range.
     pub fn from_json(json: &str) -> Result<Self, ConfigError> {
         let mut fields = Fields::parse(json)?;
         let config = Self {
@@ -120,7 +122,8 @@ impl BroadcasterConfig {
         self.check_load()
     }
 
-    /// One of `rate` and `outstanding`, and not more than can be kept in mind.
+    /// Check that one of `rate` and `outstanding` is given, and that the messages in flight can be
+    /// remembered.
     fn check_load(&self) -> Result<(), ConfigError> {
         profile::check(&self.profile, self.duration_s, self.outstanding > 0)?;
         if self.outstanding > 0 {
@@ -150,11 +153,11 @@ impl BroadcasterConfig {
         }
         in_range("rate", self.rate, 1e-3, MAX_RATE)?;
         let peak = self.rate * profile::peak(&self.profile);
-        let under_way = peak * (self.timeout_s + 1.0);
-        if under_way > MAX_UNDER_WAY {
+        let in_flight = peak * (self.timeout_s + 1.0);
+        if in_flight > MAX_IN_FLIGHT {
             let what = format!(
-                "{peak} messages a second with a timeout of {} s: {under_way:.0} messages would have to \
-                 be remembered, at most {MAX_UNDER_WAY:.0} are possible",
+                "{peak} messages a second with a timeout of {} s: {in_flight:.0} messages would have to \
+                 be remembered, at most {MAX_IN_FLIGHT:.0} are possible",
                 self.timeout_s
             );
             return Err(ConfigError::new("rate", what));
@@ -162,12 +165,12 @@ impl BroadcasterConfig {
         Ok(())
     }
 
-    /// The process's users.
+    /// Return the process's users.
     pub(crate) fn audience(&self) -> Audience {
         Audience::new(self.first_user, self.users, self.subjects)
     }
 
-    /// When messages are due; the same in every process with the same settings.
+    /// Return when messages are due; the same in every process with the same settings.
     pub(crate) fn schedule(&self) -> Schedule {
         let end = self.warmup_ns() + nanoseconds(self.duration_s);
         if self.outstanding > 0 {
@@ -178,10 +181,6 @@ impl BroadcasterConfig {
         Schedule::open(self.arrivals, self.rate, profile, 0.0, end, rng)
     }
 
-    pub(crate) const fn clock(&self) -> Clock {
-        Clock::new(self.clock_offset_ns)
-    }
-
     pub(crate) fn warmup_ns(&self) -> u64 {
         nanoseconds(self.warmup_s)
     }
@@ -189,10 +188,6 @@ impl BroadcasterConfig {
     pub(crate) fn timeout_ns(&self) -> u64 {
         nanoseconds(self.timeout_s)
     }
-}
-
-fn nanoseconds(seconds: f64) -> u64 {
-    u64::try_from(Duration::from_secs_f64(seconds).as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -11,11 +11,11 @@ const SALT: u64 = 0xa409_3822_299f_31d0;
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 256 << 10;
 
-/// What a message opens with, both in little-endian order.
+/// First bytes of a message, both numbers in little-endian order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) number: u64,
-    /// When it was due, in nanoseconds of the run's clock.
+    /// Time when it was due, in nanoseconds of the run's clock.
     pub(crate) planned: u64,
 }
 
@@ -29,7 +29,7 @@ impl Stamp {
         })
     }
 
-    /// The words that follow it in the run with this seed.
+    /// Return the words that follow it in the run with this seed.
     #[inline]
     fn words(self, seed: u64) -> impl Iterator<Item = [u8; 8]> {
         let mut state = mix(self.number ^ mix(self.planned ^ mix(seed ^ SALT)));
@@ -39,7 +39,7 @@ impl Stamp {
         })
     }
 
-    /// Fills `message` with what the stamp gives.
+    /// Fill `message` with the stamp and the bytes that follow from it.
     #[inline]
     pub(crate) fn fill(self, message: &mut [u8], seed: u64) {
         let head = [self.number.to_le_bytes(), self.planned.to_le_bytes()];
@@ -51,8 +51,8 @@ impl Stamp {
     }
 }
 
-/// Tells intact messages from others. A message usually comes many times, once for each user: only
-/// its first copy is worked out, the others are compared with that.
+/// Checker of intact messages. A message usually arrives many times, once for each user: only its
+/// first copy is computed, and the others are compared with it.
 #[derive(Debug)]
 pub(crate) struct Checker {
     seed: u64,
@@ -62,13 +62,13 @@ pub(crate) struct Checker {
 }
 
 impl Checker {
-    /// For messages of `len` bytes in the run with this seed.
+    /// Make a checker for messages of `len` bytes in the run with this seed.
     pub(crate) fn new(len: usize, seed: u64) -> Self {
         let room = (KEPT_BYTES / len).clamp(1, KEPT);
         let places = 1 << room.ilog2();
         let mut kept = vec![0; places * len].into_boxed_slice();
         for place in kept.chunks_mut(len) {
-            // Zeros are no message.
+            // A message of zeros would be taken as intact.
             let (number, planned) = (0, 0);
             Stamp { number, planned }.fill(place, seed);
         }
@@ -80,7 +80,7 @@ impl Checker {
         }
     }
 
-    /// What an intact message opens with.
+    /// Return the stamp of an intact message; `None` for any other.
     #[inline]
     pub(crate) fn check(&mut self, message: &[u8]) -> Option<Stamp> {
         let stamp = Stamp::parse(message)?;

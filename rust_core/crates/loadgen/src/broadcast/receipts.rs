@@ -14,7 +14,7 @@ pub(crate) struct Receipts {
 }
 
 impl Receipts {
-    /// For a measured phase that begins at `measured_from`.
+    /// Make the receipts of a measured phase that begins at `measured_from`.
     pub(crate) fn new(measured_from: u64) -> Self {
         Self {
             recorder: Recorder::new(measured_from),
@@ -23,7 +23,7 @@ impl Receipts {
         }
     }
 
-    /// Adds the delivery at `now` of a message due at `planned`.
+    /// Add the delivery at `now` of a message due at `planned`.
     #[inline]
     pub(crate) fn record(&mut self, planned: u64, now: u64) {
         let latency = now.saturating_sub(planned);
@@ -35,13 +35,13 @@ impl Receipts {
         }
     }
 
-    /// Deliveries so far.
+    /// Return the number of deliveries so far.
     #[inline]
     pub(crate) fn received(&self) -> u64 {
         self.warmup + self.recorder.count()
     }
 
-    /// When the next interval or second is over.
+    /// Return when the next interval or second is over.
     #[inline]
     pub(crate) fn wakes_at(&self) -> u64 {
         self.recorder.interval_end().min(self.second.end())

@@ -1,58 +1,59 @@
-//! What the threads of a broadcaster report, and the result that it is put together to.
+//! Reports of a broadcaster's threads, and the result that they add up to.
 
 use serde::Serialize;
 
-use super::window::{Row, Tally, Window};
+use super::window::{PhaseCounts, Row, Window};
 use crate::intervals::IntervalRow;
 use crate::recorder::Summary;
-use crate::report::{Moments, NS_PER_S, encode};
+use crate::report::{LatencySummary, encode};
+use crate::schedule::NS_PER_S;
 use crate::shared::Shared;
 
-/// What a thread has measured when it ends.
+/// Totals of a thread when it ends.
 #[derive(Debug)]
 pub(crate) enum Totals {
-    /// The publishing one.
-    Published(Published),
-    /// One with users.
-    Received(Box<Received>),
+    /// Totals of the publishing thread.
+    Publisher(PublisherTotals),
+    /// Totals of a thread with users.
+    Subscriber(Box<SubscriberTotals>),
 }
 
-/// What the publishing thread measured, in nanoseconds.
+/// Totals of the publishing thread, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Published {
-    /// How long after its planned time a measured message was published at worst.
+pub(crate) struct PublisherTotals {
+    /// Longest time from the planned send time of a measured message to its publishing.
     pub(crate) max_send_lag: u64,
     /// Messages that publishers received.
     pub(crate) misrouted: u64,
-    /// Length of the measured phase, drain excluded: as planned, or until the last message was
-    /// published where that was later.
+    /// Length of the measured phase without the drain: as planned, or until the last message was
+    /// published if that was later.
     pub(crate) duration: u64,
 }
 
-/// What a thread's users received.
+/// Totals of a thread with users.
 #[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) flaws: Flaws,
+pub(crate) struct SubscriberTotals {
+    pub(crate) errors: DeliveryErrors,
     /// Deliveries of messages of the warm-up.
     pub(crate) warmup: u64,
     pub(crate) latency: Summary,
 }
 
-impl Received {
+impl SubscriberTotals {
     fn add(&mut self, other: &Self) {
-        let (flaws, more) = (&mut self.flaws, &other.flaws);
-        flaws.missing += more.missing;
-        flaws.duplicates += more.duplicates;
-        flaws.corrupt += more.corrupt;
-        flaws.misrouted += more.misrouted;
+        let (errors, more) = (&mut self.errors, &other.errors);
+        errors.missing += more.missing;
+        errors.duplicates += more.duplicates;
+        errors.corrupt += more.corrupt;
+        errors.misrouted += more.misrouted;
         self.warmup += other.warmup;
         self.latency.add(&other.latency);
     }
 }
 
-/// What should not be; from the start to the end.
+/// Counts of faulty deliveries, from the start to the end.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Flaws {
+pub(crate) struct DeliveryErrors {
     /// Deliveries that never came.
     pub(crate) missing: u64,
     /// Messages received again, or after a later one.
@@ -63,19 +64,19 @@ pub(crate) struct Flaws {
     pub(crate) misrouted: u64,
 }
 
-/// What all threads have measured.
+/// Sum of all threads' totals.
 pub(crate) struct Sum {
-    published: Published,
-    received: Received,
+    publisher: PublisherTotals,
+    subscribers: SubscriberTotals,
 }
 
 impl Sum {
-    /// Of nothing yet.
+    /// Make an empty sum.
     pub(crate) fn new() -> Self {
         Self {
-            published: Published::default(),
-            received: Received {
-                flaws: Flaws::default(),
+            publisher: PublisherTotals::default(),
+            subscribers: SubscriberTotals {
+                errors: DeliveryErrors::default(),
                 warmup: 0,
                 latency: Summary::new(),
             },
@@ -84,28 +85,21 @@ impl Sum {
 
     pub(crate) fn add(&mut self, totals: Totals) {
         match totals {
-            Totals::Published(published) => self.published = published,
-            Totals::Received(received) => self.received.add(&received),
+            Totals::Publisher(publisher) => self.publisher = publisher,
+            Totals::Subscriber(subscriber) => self.subscribers.add(&subscriber),
         }
     }
 
-    /// The result as JSON.
+    /// Return the result as JSON.
     pub(crate) fn encode_result(
         &self,
         window: &Window,
         intervals: &[IntervalRow],
         shared: &Shared,
     ) -> String {
-        let Self {
-            published,
-            received:
-                Received {
-                    flaws,
-                    warmup,
-                    latency,
-                },
-        } = self;
-        let Tally {
+        let (publisher, subscribers) = (&self.publisher, &self.subscribers);
+        let (faults, latency) = (&subscribers.errors, &subscribers.latency);
+        let PhaseCounts {
             sent,
             errors,
             expected,
@@ -113,39 +107,39 @@ impl Sum {
         encode(&BroadcasterResult {
             connect_s: shared.connect_s(),
             connections: shared.ready(),
-            connect_failures: shared.total(|gauges| &gauges.connect_failures),
-            duration_s: published.duration as f64 / NS_PER_S,
+            connect_failures: shared.total(|counters| &counters.connect_failures),
+            duration_s: publisher.duration as f64 / NS_PER_S,
             sent,
             errors,
             expected,
             received: latency.count,
             incomplete: window.incomplete,
-            missing: flaws.missing,
-            duplicates: flaws.duplicates,
-            corrupt: flaws.corrupt,
-            misrouted: flaws.misrouted + published.misrouted,
-            disconnected: shared.total(|gauges| &gauges.disconnected),
-            server_errors: shared.total(|gauges| &gauges.server_errors),
+            missing: faults.missing,
+            duplicates: faults.duplicates,
+            corrupt: faults.corrupt,
+            misrouted: faults.misrouted + publisher.misrouted,
+            disconnected: shared.total(|counters| &counters.disconnected),
+            server_errors: shared.total(|counters| &counters.server_errors),
             first_server_error: shared.server_error(),
-            max_send_lag_ns: published.max_send_lag,
+            max_send_lag_ns: publisher.max_send_lag,
             warmup: Warmup {
                 sent: window.warmup.sent,
                 errors: window.warmup.errors,
                 expected: window.warmup.expected,
-                received: *warmup,
+                received: subscribers.warmup,
             },
-            latency: Moments::from(latency),
-            spread: Moments::from(&window.spread),
+            latency: LatencySummary::from(latency),
+            spread: LatencySummary::from(&window.spread),
             intervals,
             messages: window.rows.as_deref(),
         })
     }
 }
 
-/// A broadcaster's result; `connections` is those that are still there. `sent` and `errors` are of
-/// messages, and 0 where another process publishes; `expected` and what follows are of deliveries to
-/// this process's users. `sent` to `incomplete` are of the measured phase, the other counts of
-/// everything from the start on.
+/// A broadcaster's result. `sent` and `errors` count messages, and are 0 if another process
+/// publishes. `expected` and the counts after it are deliveries to this process's users. `sent` to
+/// `incomplete` cover the measured phase, the other counts everything since the start.
+/// `connections` counts those that are still open.
 #[derive(Serialize)]
 struct BroadcasterResult<'a> {
     connect_s: f64,
@@ -166,8 +160,8 @@ struct BroadcasterResult<'a> {
     first_server_error: Option<&'a str>,
     max_send_lag_ns: u64,
     warmup: Warmup,
-    latency: Moments,
-    spread: Moments,
+    latency: LatencySummary,
+    spread: LatencySummary,
     intervals: &'a [IntervalRow],
     messages: Option<&'a [Row]>,
 }

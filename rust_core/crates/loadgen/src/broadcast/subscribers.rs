@@ -1,64 +1,64 @@
 //! The users of one thread: each is subscribed to one subject, and receives.
 
 use std::sync::Arc;
-
-use reactor::Io;
+use std::time::Instant;
 
 use super::audience::Audience;
-use super::config::BroadcasterConfig;
+use super::config::{BroadcasterConfig, PUBLISHING_THREAD};
 use super::message::Checker;
-use super::parts::Parts;
+use super::receipt_batch::ReceiptBatch;
 use super::receipts::Receipts;
-use super::report::{Flaws, Received, Totals};
-use super::window::Board;
-use super::workload::{PUBLISHING_THREAD, Role, wake_at};
-use crate::client::{Client, Mail};
-use crate::clock::Clock;
+use super::report::{DeliveryErrors, SubscriberTotals, Totals};
+use super::window::SharedWindow;
+use crate::clock::RunClock;
+use crate::connection::Message;
 use crate::intervals::Reporter;
-use crate::link::Message;
-use crate::shared::{Gauges, publish};
+use crate::link::Link;
+use crate::session::{Io, Mail};
+use crate::shared::{ThreadCounters, set};
 use crate::subject::Subject;
-use crate::workload::Loss;
+use crate::workload::Reconnect;
 
-/// See the module. Times are nanoseconds of the run's clock.
+/// Users of one thread. Times are nanoseconds of the run's clock.
 pub(crate) struct Subscribers {
-    board: Arc<Board>,
+    window: Arc<SharedWindow>,
     audience: Audience,
-    clock: Clock,
+    clock: RunClock,
     first: u32,
-    /// For each user the number of the message that comes next.
+    /// Number of the message that each user expects next.
     next: Box<[u64]>,
     checker: Checker,
     warmup_ns: u64,
-    /// When the warm-up begins: no message is older.
+    /// Time when the warm-up begins: no message is older.
     start: u64,
-    /// When the bytes that are being handed out were received.
+    /// Time when the bytes that are being handed out were received.
     now: u64,
-    /// From the start to the end.
+    /// Receipts, from the start to the end of the run.
     receipts: Option<Receipts>,
     /// Receipts of this turn.
-    parts: Parts,
+    batch: ReceiptBatch,
     /// Messages that a user did not receive, as was seen in this turn: from one to before another.
     gaps: Vec<(u64, u64)>,
     /// Whether the window may have changed in this turn for another reason than receipts.
-    has_news: bool,
-    flaws: Flaws,
+    window_changed: bool,
+    errors: DeliveryErrors,
     reporter: Reporter<Totals>,
 }
 
 impl Subscribers {
-    /// The `users` users from number `first` on.
+    /// Return the `users` users from number `first` on.
     pub(crate) fn new(
         config: &BroadcasterConfig,
+        clock: RunClock,
         (first, users): (u32, u32),
-        board: Arc<Board>,
+        window: Arc<SharedWindow>,
         reporter: Reporter<Totals>,
     ) -> Self {
         let numbers = first..first + users;
         Self {
-            board,
+            window,
             audience: Audience::new(first, users, config.subjects),
-            clock: config.clock(),
+            clock,
             first,
             next: numbers
                 .map(|user| u64::from(user % config.subjects))
@@ -68,10 +68,10 @@ impl Subscribers {
             start: u64::MAX,
             now: 0,
             receipts: None,
-            parts: Parts::new(),
+            batch: ReceiptBatch::new(),
             gaps: Vec::new(),
-            has_news: false,
-            flaws: Flaws::default(),
+            window_changed: false,
+            errors: DeliveryErrors::default(),
             reporter,
         }
     }
@@ -86,40 +86,40 @@ impl Subscribers {
         Subject::broadcast(self.audience.subject_of(number))
     }
 
-    /// A connection is gone. To establish it again, once messages are published, would only hide the
-    /// loss.
-    pub(crate) fn handle_lost(&mut self, member: u32) -> Loss {
+    /// Note that a connection is gone; return the policy for it. Once messages are published,
+    /// a new connection would only hide the loss.
+    pub(crate) fn handle_lost(&mut self, member: u32) -> Reconnect {
         if self.receipts.is_some()
             && let Some(next) = self.next.get(member as usize)
         {
-            self.board.window().lose(*next);
-            self.has_news = true;
+            self.window.lock().lose(*next);
+            self.window_changed = true;
         }
         match self.start {
-            u64::MAX => Loss::Repair,
-            _ => Loss::Accept,
+            u64::MAX => Reconnect::Retry,
+            _ => Reconnect::Never,
         }
     }
 
     #[inline]
-    pub(crate) fn handle_slice(&mut self) {
+    pub(crate) fn handle_slice(&mut self, now: Instant) {
         if self.start == u64::MAX {
-            // The first message may be here before the mail is read that tells of the start.
+            // The first message may arrive before the mail with the start.
             self.handle_start();
         }
-        self.now = self.clock.now();
+        self.now = self.clock.ns(now);
         self.report_intervals(self.now);
     }
 
     #[inline]
     pub(crate) fn handle_message(&mut self, member: u32, message: &Message<'_>) {
         let Some(stamp) = self.checker.check(message.payload) else {
-            self.flaws.corrupt += 1;
+            self.errors.corrupt += 1;
             return;
         };
         let is_ours = message.subject == self.subject(member).as_bytes();
         if !is_ours || stamp.planned < self.start {
-            self.flaws.misrouted += 1;
+            self.errors.misrouted += 1;
             return;
         }
         let expected = self.next.get(member as usize).copied();
@@ -131,33 +131,33 @@ impl Subscribers {
         }
         if let Some(receipts) = &mut self.receipts {
             receipts.record(stamp.planned, self.now);
-            self.parts.note(stamp.number, stamp.planned, self.now);
+            self.batch.note(stamp.number, stamp.planned, self.now);
         }
     }
 
-    /// What another message than the expected one is: one after a gap, or none that counts.
+    /// Count an unexpected message; return whether it follows a gap and counts as received.
     #[cold]
     fn is_after_gap(&mut self, expected: Option<u64>, number: u64) -> bool {
         let Some(expected) = expected else {
             return false;
         };
         if self.audience.subject_of(number) != self.audience.subject_of(expected) {
-            self.flaws.misrouted += 1;
+            self.errors.misrouted += 1;
             return false;
         }
         if number < expected {
-            // Or out of order, which no server may do either.
-            self.flaws.duplicates += 1;
+            // The message is a duplicate or out of order; both are errors of the server.
+            self.errors.duplicates += 1;
             return false;
         }
-        self.flaws.missing += self.audience.messages(expected, number);
+        self.errors.missing += self.audience.messages(expected, number);
         self.gaps.push((expected, number));
-        self.has_news = true;
+        self.window_changed = true;
         true
     }
 
     pub(crate) fn handle_start(&mut self) {
-        if let Some(start) = self.board.start.get()
+        if let Some(start) = self.window.start.get()
             && self.start == u64::MAX
         {
             self.start = *start;
@@ -166,43 +166,43 @@ impl Subscribers {
     }
 
     #[inline]
-    pub(crate) fn poll_turn(&mut self, io: &mut Io<Client<Role>>, gauges: &Gauges) {
-        let now = self.clock.now();
+    pub(crate) fn poll_turn(&mut self, io: &mut Io<Link>, counters: &ThreadCounters) {
+        let now = self.clock.ns(io.clock().now());
         self.report_intervals(now);
         self.tell(io);
         let Some(receipts) = &mut self.receipts else {
             return;
         };
         if let Some(second) = receipts.second.poll(now) {
-            gauges.publish_second(&second);
+            counters.set_second(&second);
         }
-        publish(&gauges.received, receipts.received());
-        publish(&gauges.timed_out, self.flaws.missing);
-        if self.board.is_over() {
+        set(&counters.received, receipts.received());
+        set(&counters.timed_out, self.errors.missing);
+        if self.window.is_over() {
             self.finish(now);
         } else {
-            wake_at(io, now, receipts.wakes_at());
+            io.wake_at(self.clock.instant(receipts.wakes_at()));
         }
     }
 
-    /// Tells the other threads what came in this turn.
+    /// Add the receipts of this turn to the shared window.
     #[inline]
-    fn tell(&mut self, io: &mut Io<Client<Role>>) {
-        if self.parts.is_empty() && !self.has_news {
+    fn tell(&mut self, io: &mut Io<Link>) {
+        if self.batch.is_empty() && !self.window_changed {
             return;
         }
-        self.has_news = false;
-        let mut window = self.board.window();
+        self.window_changed = false;
+        let mut window = self.window.lock();
         for (from, to) in self.gaps.drain(..) {
-            window.forgo(from, to);
+            window.record_missing(from, to);
         }
-        self.parts.drain(|part| window.receive(&part));
+        self.batch.drain(|part| window.receive(&part));
         if window.waits_for_publisher() {
             io.mail(PUBLISHING_THREAD, Mail::Wake);
         }
     }
 
-    /// Reports the intervals that are over at `now`.
+    /// Report the intervals that are over at `now`.
     #[inline]
     fn report_intervals(&mut self, now: u64) {
         if let Some(receipts) = &mut self.receipts {
@@ -214,19 +214,19 @@ impl Subscribers {
         let Some(receipts) = self.receipts.take() else {
             return;
         };
-        let published = self.board.window().next();
+        let published = self.window.lock().next();
         let remaining = self
             .next
             .iter()
             .map(|next| self.audience.messages(*next, published));
-        self.flaws.missing += remaining.sum::<u64>();
+        self.errors.missing += remaining.sum::<u64>();
         let (latency, last) = receipts.recorder.finish(now);
-        let received = Received {
-            flaws: self.flaws,
+        let received = SubscriberTotals {
+            errors: self.errors,
             warmup: receipts.warmup,
             latency,
         };
         self.reporter
-            .finish(last, Totals::Received(received.into()));
+            .finish(last, Totals::Subscriber(received.into()));
     }
 }

@@ -1,37 +1,29 @@
 //! The two kinds of threads of a broadcaster as one [`Workload`].
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use reactor::{ConnId, Io};
+use reactor::{Clock, ConnId};
 
 use super::publishers::Publishers;
 use super::subscribers::Subscribers;
-use crate::client::Client;
-use crate::link::{Link, Message};
+use crate::connection::Message;
+use crate::link::Link;
 use crate::rng::Rng;
-use crate::shared::Gauges;
+use crate::session::Io;
+use crate::shared::ThreadCounters;
 use crate::subject::Subject;
-use crate::workload::{Loss, Workload, Writer};
+use crate::workload::{Reconnect, Workload, Writer};
 
-/// The thread that publishes.
-pub(crate) const PUBLISHING_THREAD: usize = 0;
-
-/// What a thread does.
+/// Work of a thread.
 pub(crate) enum Role {
     Publish(Publishers),
     Subscribe(Subscribers),
 }
 
-/// Begins the next turn at `at` of the run's clock, at which it is `now`.
-#[inline]
-pub(crate) fn wake_at(io: &mut Io<Client<Role>>, now: u64, at: u64) {
-    io.wake_at(Instant::now() + Duration::from_nanos(at.saturating_sub(now)));
-}
-
 impl Workload for Role {
     type Link = Link;
 
-    const ANSWERS: bool = false;
+    const REPLIES: bool = false;
 
     fn number(&self, member: u32) -> u32 {
         match self {
@@ -53,7 +45,7 @@ impl Workload for Role {
         }
     }
 
-    fn handle_lost(&mut self, member: u32, _: ConnId) -> Loss {
+    fn handle_lost(&mut self, member: u32, _: ConnId) -> Reconnect {
         match self {
             Self::Publish(publishers) => publishers.handle_lost(member),
             Self::Subscribe(users) => users.handle_lost(member),
@@ -61,9 +53,9 @@ impl Workload for Role {
     }
 
     #[inline]
-    fn handle_slice(&mut self) {
+    fn handle_slice(&mut self, clock: &Clock) {
         if let Self::Subscribe(users) = self {
-            users.handle_slice();
+            users.handle_slice(clock.now());
         }
     }
 
@@ -82,23 +74,29 @@ impl Workload for Role {
         }
     }
 
-    fn handle_stop(&mut self) {
+    fn handle_stop(&mut self, now: Instant) {
         if let Self::Publish(publishers) = self {
-            publishers.handle_stop();
+            publishers.handle_stop(now);
         }
     }
 
     #[inline]
-    fn poll_turn(&mut self, io: &mut Io<Client<Self>>, keys: &mut Rng, gauges: &Gauges) {
+    fn poll_turn(&mut self, io: &mut Io<Link>, keys: &mut Rng, counters: &ThreadCounters) {
         match self {
-            Self::Publish(publishers) => publishers.poll_turn(io, keys, gauges),
-            Self::Subscribe(users) => users.poll_turn(io, gauges),
+            Self::Publish(publishers) => publishers.poll_turn(io, keys, counters),
+            Self::Subscribe(users) => users.poll_turn(io, counters),
         }
     }
 
-    fn handle_written(&mut self, _: u64, gauges: &Gauges) {
+    fn handle_unsent(&mut self, items: u64) {
         if let Self::Publish(publishers) = self {
-            publishers.handle_written(gauges);
+            publishers.handle_unsent(items);
+        }
+    }
+
+    fn handle_written(&mut self, items: u64, counters: &ThreadCounters) {
+        if let Self::Publish(publishers) = self {
+            publishers.handle_written(items, counters);
         }
     }
 }

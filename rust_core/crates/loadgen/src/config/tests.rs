@@ -1,12 +1,13 @@
 #![allow(clippy::unwrap_used)]
-//! Which configurations are usable, and what is said about the others.
+//! Usable configurations, and the errors of the others.
 
 use reactor::DriverKind;
 
 use super::*;
+use crate::target::Transport;
 use serde_json::{Map, Value};
 
-/// A usable configuration with some keys replaced; null removes one.
+/// Return a usable configuration with some keys replaced; null removes one.
 fn with(json: &str) -> String {
     let base = r#"{"transport":"ws","address":"127.0.0.1:8080","users":10,"rate":100,
         "duration_s":2}"#;
@@ -187,7 +188,7 @@ fn http_carries_requests_of_one_each() {
     let page = r#"{"transport":"rest","fetch":true,"reply_bytes":0}"#;
     assert!(RequestorConfig::from_json(&with(page)).is_ok());
     let refused = [
-        (r#"{"fetch":true}"#, "fetch", "ws fetches nothing"),
+        (r#"{"fetch":true}"#, "fetch", "ws cannot fetch a page"),
         (r#"{"calls":5}"#, "calls", "only a closed loop"),
         (
             r#"{"rate":0,"outstanding":9,"threads":2,"calls":1}"#,
@@ -202,7 +203,7 @@ fn http_carries_requests_of_one_each() {
         (
             r#"{"transport":"rest","churn_rate":1}"#,
             "churn_rate",
-            "come and go by themselves",
+            "churn is not possible over HTTP",
         ),
         (r#"{"transport":"http"}"#, "transport", "unknown variant"),
     ];

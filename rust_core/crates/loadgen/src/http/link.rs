@@ -1,59 +1,17 @@
 //! One HTTP connection, on which requests are made one after the other.
 //!
 //! ```text
-//! Opening --accepted--> Idle --request--> Awaiting --answer--> Idle, or Over where the connection ends
+//! Opening --accepted--> Idle --request--> Awaiting --response--> Idle, or Over if the connection ends
 //! ```
-
-use std::fmt;
 
 use protocol::http::{
     BodyDecoder, BodyEvent, Framing, HeadLimits, HttpError, ResponseFraming, ResponseHead, Version,
-    parse_response_head, reason_phrase,
+    parse_response_head,
 };
-use reactor::Output;
 
-use crate::config::Transport;
-use crate::connection::Connection;
-use crate::link::{Endpoint, Event, LinkError};
-use crate::outbox::Outbox;
+use crate::connection::{Connection, Endpoint, Event, LinkError, MIN_BODY, Outbox, Response};
 use crate::rng::Rng;
-use crate::subject::Subject;
-
-/// Bytes of a body that are kept at least: enough for what a server has to say about an error.
-const LEAST_BODY: usize = 1024;
-
-/// An answer that is complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answer<'a> {
-    pub(crate) status: u16,
-    /// Of a body that is longer than any that is wanted only the beginning, one byte too long.
-    pub(crate) body: &'a [u8],
-    /// Bytes of the head, and of interim ones before it.
-    pub(crate) head_bytes: u64,
-    /// Whether the connection ends with it.
-    pub(crate) is_last: bool,
-}
-
-impl Answer<'_> {
-    /// Whether the request was answered as it should be.
-    #[inline]
-    pub(crate) fn is_success(&self) -> bool {
-        self.status == 200
-    }
-}
-
-impl fmt::Display for Answer<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = String::from_utf8_lossy(&self.body[..self.body.len().min(LEAST_BODY)]);
-        write!(
-            f,
-            "{} {}: {}",
-            self.status,
-            reason_phrase(self.status),
-            said.trim()
-        )
-    }
-}
+use crate::target::Transport;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -63,48 +21,48 @@ enum Stage {
     Over,
 }
 
-/// See the module.
+/// One HTTP connection.
 pub(crate) struct HttpLink {
     stage: Stage,
-    /// Whether the request asked for the connection to be closed.
+    /// Whether the request asks for the connection to be closed.
     is_single: bool,
-    /// What has arrived of an answer that did not arrive whole.
-    partial: Option<Box<Partial>>,
+    /// Received part of a response that has not arrived whole.
+    partial: Option<Box<PartialResponse>>,
 }
 
 #[derive(Default)]
-struct Partial {
+struct PartialResponse {
     head: Vec<u8>,
     /// Bytes of interim responses.
     interim: u64,
-    rest: Option<Rest>,
+    rest: Option<PartialBody>,
     body: Vec<u8>,
 }
 
-/// An answer whose head is complete.
-struct Rest {
-    begun: Begun,
+/// Body of a response whose head is complete.
+struct PartialBody {
+    begun: HeadSummary,
     decoder: BodyDecoder,
 }
 
-/// What a head says.
+/// The fields of a head that matter.
 #[derive(Clone, Copy)]
-struct Begun {
+struct HeadSummary {
     status: u16,
     head_bytes: u64,
     is_last: bool,
 }
 
 impl HttpLink {
-    /// A request was appended, whose answer comes next.
-    pub(crate) fn expect_answer(&mut self) {
+    /// Note that a request was appended, whose response comes next.
+    pub(crate) fn expect_response(&mut self) {
         self.stage = Stage::Awaiting;
     }
 
-    fn complete<'b>(&mut self, begun: Begun, body: &'b [u8]) -> Event<'b> {
+    fn complete<'b>(&mut self, begun: HeadSummary, body: &'b [u8]) -> Event<'b> {
         let is_last = begun.is_last || self.is_single;
         self.stage = if is_last { Stage::Over } else { Stage::Idle };
-        Event::Answer(Answer {
+        Event::Response(Response {
             status: begun.status,
             body,
             head_bytes: begun.head_bytes,
@@ -112,7 +70,7 @@ impl HttpLink {
         })
     }
 
-    /// Takes a part of an answer, or more than one, from the front of `bytes`.
+    /// Take a part of a response, or more than one, from the front of `bytes`.
     fn receive_part(
         &mut self,
         most: usize,
@@ -126,9 +84,9 @@ impl HttpLink {
                 Some((begun, Framing::Length(len), used))
                     if begun.status >= 200 && len <= (bytes.len() - used) as u64 =>
                 {
-                    let (answer, after) = bytes.split_at(used + len as usize);
+                    let (response, after) = bytes.split_at(used + len as usize);
                     *bytes = after;
-                    let (_, body) = answer.split_at(used);
+                    let (_, body) = response.split_at(used);
                     handle(self.complete(begun, &body[..body.len().min(most)]));
                     return Ok(());
                 }
@@ -147,8 +105,9 @@ impl HttpLink {
     }
 }
 
-impl Partial {
-    /// Takes the head, and interim ones before it, from the front of `bytes`; whether it is complete.
+impl PartialResponse {
+    /// Take the head, and interim heads before it, from the front of `bytes`; return whether it is
+    /// complete.
     fn receive_head(&mut self, bytes: &mut &[u8]) -> Result<bool, LinkError> {
         let before = self.head.len();
         self.head.extend_from_slice(bytes);
@@ -160,8 +119,8 @@ impl Partial {
                 continue;
             }
             let head_bytes = self.interim + used as u64;
-            self.rest = Some(Rest {
-                begun: Begun {
+            self.rest = Some(PartialBody {
+                begun: HeadSummary {
                     head_bytes,
                     ..begun
                 },
@@ -170,7 +129,7 @@ impl Partial {
             break;
         }
         let is_complete = self.rest.is_some();
-        // What was there before held no whole head.
+        // The earlier bytes held no whole head.
         *bytes = if is_complete {
             &bytes[start - before..]
         } else {
@@ -180,10 +139,14 @@ impl Partial {
         Ok(is_complete)
     }
 
-    /// Takes the body from the front of `bytes` and keeps at most `most` of it; what its head said once
-    /// it is complete.
-    fn receive_body(&mut self, most: usize, bytes: &mut &[u8]) -> Result<Option<Begun>, LinkError> {
-        let Some(Rest { begun, decoder }) = &mut self.rest else {
+    /// Take the body from the front of `bytes` and keep at most `most` of it. Return its head once
+    /// the body is complete.
+    fn receive_body(
+        &mut self,
+        most: usize,
+        bytes: &mut &[u8],
+    ) -> Result<Option<HeadSummary>, LinkError> {
+        let Some(PartialBody { begun, decoder }) = &mut self.rest else {
             return Ok(None);
         };
         while let Some(event) = decoder.next(bytes).map_err(LinkError::Http)? {
@@ -199,13 +162,13 @@ impl Partial {
     }
 }
 
-/// The head at the front of `bytes`: what it says, how its body is framed, and its length.
-fn read_head(bytes: &[u8]) -> Result<Option<(Begun, Framing, usize)>, LinkError> {
+/// Parse the head at the front of `bytes`; return its fields, the body's framing, and its length.
+fn read_head(bytes: &[u8]) -> Result<Option<(HeadSummary, Framing, usize)>, LinkError> {
     let parsed = parse_response_head(bytes, HeadLimits::default()).map_err(LinkError::Http)?;
     let Some((head, used)) = parsed else {
         return Ok(None);
     };
-    let begun = Begun {
+    let begun = HeadSummary {
         status: head.status,
         head_bytes: used as u64,
         is_last: is_last(&head),
@@ -219,8 +182,8 @@ fn read_head(bytes: &[u8]) -> Result<Option<(Begun, Framing, usize)>, LinkError>
     Ok(Some((begun, framing, used)))
 }
 
-/// An answer that only the connection's end completes cannot be told from one that was cut short.
-const UNFRAMED: HttpError = HttpError::Malformed("an answer without a length");
+/// A response that only the connection's end completes looks like one that was cut short.
+const UNFRAMED: HttpError = HttpError::Malformed("a response without a length");
 
 fn is_last(head: &ResponseHead<'_>) -> bool {
     head.version == Version::Http10 || head.headers.has_token("connection", "close")
@@ -247,17 +210,13 @@ impl Connection for HttpLink {
         self.stage == Stage::Over
     }
 
-    fn owes(&self) -> bool {
-        false
-    }
-
     fn receive(
         &mut self,
         endpoint: &Endpoint,
         bytes: &mut [u8],
         mut handle: impl FnMut(Event<'_>, &mut Outbox),
     ) -> Result<(), LinkError> {
-        let most = endpoint.max_payload.saturating_add(1).max(LEAST_BODY);
+        let most = endpoint.max_payload.saturating_add(1).max(MIN_BODY);
         let (mut rest, mut outbox): (&[u8], _) = (bytes, Outbox::new(false));
         while !rest.is_empty() {
             match self.stage {
@@ -265,25 +224,11 @@ impl Connection for HttpLink {
                     self.receive_part(most, &mut rest, &mut |event| handle(event, &mut outbox))?;
                 }
                 Stage::Over => return Ok(()),
-                Stage::Opening | Stage::Idle => return Err(LinkError::Unasked),
+                Stage::Opening | Stage::Idle => return Err(LinkError::UnexpectedResponse),
             }
         }
         Ok(())
     }
-
-    fn answer(
-        &mut self,
-        _: &Endpoint,
-        _: &Subject,
-        _: &mut Output,
-        _: &mut Rng,
-    ) -> Result<(), LinkError> {
-        Ok(())
-    }
-
-    fn seal(&mut self, _: &mut Output, _: &mut Rng) {}
-
-    fn close(&mut self, _: &mut Output, _: &mut Rng, _: u16) {}
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Requests over HTTP: callers, each with at most one request under way, on connections that are kept
-//! (`rest`) or made for each request (`rest-new`).
+//! Requests over HTTP, on persistent connections (`rest`) or on a new one for each request
+//! (`rest-new`).
 //!
-//! `link` is one connection without I/O, `exchange` what is sent, `callers` the workload. A caller's
-//! connection is established again when the next request needs it: a server may close one that is idle
-//! at any time, and nothing is lost by that.
+//! `link` is one connection without I/O, `request_encoder` encodes requests, `users` is the
+//! workload. Each user has at most one request in flight. A user's connection is established again
+//! when the next request needs it: a server may close an idle one at any time, and no request is
+//! lost by that.
 
-mod callers;
-mod exchange;
 mod link;
+mod request_encoder;
+mod users;
 
-pub(crate) use callers::Callers;
-pub(crate) use link::Answer;
+pub(crate) use users::HttpUsers;

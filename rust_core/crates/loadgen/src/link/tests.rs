@@ -1,11 +1,12 @@
 #![allow(clippy::unwrap_used)]
-//! A link against a scripted server: each stage's bytes whole, byte by byte and with what follows.
+//! A link against a scripted server: each stage's bytes whole, byte by byte and with following
+//! bytes.
 
 use proptest::prelude::*;
 use protocol::http::{HeadLimits, parse_head};
 use protocol::nats::encode::encode_info;
-use protocol::nats::{ClientOp, FromClient};
-use protocol::ws::OpCode;
+use protocol::nats::{ClientOp, ConnectOptions, FromClient};
+use protocol::ws::{OpCode, close, handshake::HandshakeError};
 
 use super::*;
 use crate::rng::Rng;
@@ -35,7 +36,7 @@ fn usual_info() -> Vec<u8> {
     })
 }
 
-/// A link and what it has told.
+/// A link and the events that it has reported.
 struct Peer {
     endpoint: Endpoint,
     link: Link,
@@ -56,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// Feeds `bytes` in pieces of `piece` bytes; returns what the link sends.
+    /// Feed `bytes` in pieces of `piece` bytes; return what the link sends.
     fn feed(&mut self, bytes: &[u8], piece: usize) -> Result<Vec<u8>, LinkError> {
         let mut output = Output::default();
         for bytes in bytes.chunks(piece) {
@@ -66,31 +67,31 @@ impl Peer {
                     told.push(match event {
                         Event::Message(message) => message.payload.escape_ascii().to_string(),
                         Event::Error(text) => format!("-ERR {}", text.escape_ascii()),
-                        Event::Answer(answer) => panic!("{answer}"),
+                        Event::Response(response) => panic!("{response}"),
                     });
                 })?;
-            self.answer(&mut output);
+            self.append_pending(&mut output);
         }
         Ok(std::mem::take(output.tail()))
     }
 
-    fn answer(&mut self, output: &mut Output) {
+    fn append_pending(&mut self, output: &mut Output) {
         let subject = Subject::user(7);
         self.link
-            .answer(&self.endpoint, &subject, output, &mut self.keys)
+            .append_pending(&self.endpoint, &subject, output, &mut self.keys)
             .unwrap();
         self.link.outbox.seal(output, &mut self.keys);
     }
 
-    /// The WebSocket request that the link sends first.
+    /// Return the WebSocket request that the link sends first.
     fn request(&mut self) -> Vec<u8> {
         let mut output = Output::default();
-        self.answer(&mut output);
+        self.append_pending(&mut output);
         std::mem::take(output.tail())
     }
 }
 
-/// The server's answer to a WebSocket request.
+/// Return the server's response to a WebSocket request.
 fn accept(request: &[u8]) -> Vec<u8> {
     let (head, len) = parse_head(request, HeadLimits::default()).unwrap().unwrap();
     assert_eq!(
@@ -108,7 +109,7 @@ fn framed(payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The client operations in what a link sent, and the control frames.
+/// Return the client operations in the bytes that a link sent, and the control frames.
 fn ops(transport: Transport, sent: &[u8]) -> Vec<String> {
     let (mut sent, mut found) = (sent.to_vec(), Vec::new());
     let mut parser = Parser::<FromClient>::new();
@@ -142,7 +143,7 @@ fn ops(transport: Transport, sent: &[u8]) -> Vec<String> {
 
 const SUBSCRIBE: &str = r#"Sub { subject: "/c/7", queue: None, sid: "1" }"#;
 
-/// Takes a link to the stage ready, `piece` bytes at a time.
+/// Take a link to the runtime ready, `piece` bytes at a time.
 fn ready(transport: Transport, piece: usize) -> Peer {
     let mut peer = Peer::new(transport);
     let mut greeting = usual_info();
@@ -150,7 +151,7 @@ fn ready(transport: Transport, piece: usize) -> Peer {
         let request = peer.request();
         greeting = [accept(&request), framed(&greeting)].concat();
     } else {
-        assert!(!peer.link.owes());
+        assert!(!peer.link.has_pending_sends());
     }
     let sent = peer.feed(&greeting, piece).unwrap();
     assert_eq!(ops(transport, &sent), ["CONNECT true", SUBSCRIBE, "Ping"]);
@@ -161,7 +162,7 @@ fn ready(transport: Transport, piece: usize) -> Peer {
         PONG.to_vec()
     };
     assert_eq!(peer.feed(&pong, piece).unwrap(), b"");
-    assert!(peer.link.is_ready() && !peer.link.owes());
+    assert!(peer.link.is_ready() && !peer.link.has_pending_sends());
     peer
 }
 

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! The books, driven by hand: no server, no clock.
+//! The accounting, driven by hand: no server, no clock.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn run() -> Run {
 
 fn reply(id: u64) -> Vec<u8> {
     let mut payload = vec![0; 40];
-    payload::fill(&mut payload, Stream::Reply, id);
+    payload::fill(&mut payload, PayloadKind::Reply, id);
     payload
 }
 
@@ -202,7 +202,7 @@ fn a_closed_loop_keeps_so_many_outstanding_until_the_end() {
         run.handle_reply(0, &message(&reply(*id)), n as u64);
         assert_eq!(send(&mut run, 99 * MS + n as u64).len(), 1);
     }
-    // Nobody answers: each times out, and another takes its place.
+    // No request is answered: each times out, and another takes its place.
     run.expire(150 * MS, drop);
     assert_eq!(
         (send(&mut run, 150 * MS).len(), run.is_over(150 * MS)),
@@ -275,7 +275,7 @@ fn a_sweep_is_one_request_of_each_user_counted_apart() {
         assert!(!run.poll_swept(now), "it is said once");
         assert!(run.begin_warmup() && !run.begin_warmup());
         assert_eq!(run.sweep_user(), None);
-        // Numbers go on, and times begin anew.
+        // Numbers go on, and times begin at zero again.
         let late = 3;
         run.handle_reply(3, &message(&reply(late - 1)), 0);
         let due = run.poll_due(150 * MS).unwrap();
@@ -316,7 +316,7 @@ fn a_run_stopped_in_its_sweep_has_measured_nothing() {
 }
 
 proptest! {
-    /// Whatever a server answers, every request ends as exactly one of the three outcomes.
+    /// Every request ends as exactly one of the three outcomes, for any replies of the server.
     #[test]
     fn nothing_is_unaccounted_for(
         outstanding in 0u32..6,
@@ -413,16 +413,16 @@ fn an_answer_ends_the_one_request_of_its_user() {
         reply(run.begin(user, 0, due, 0))
     };
     let right = ask(&mut run, 0);
-    run.handle_answer(0, 200, &right, MS);
-    run.handle_answer(0, 200, &right, MS);
-    // Another user's reply, which its payload names, and none at all.
+    run.handle_response(0, 200, &right, MS);
+    run.handle_response(0, 200, &right, MS);
+    // Another user's reply, which its payload names, and a payload without an id.
     let other = ask(&mut run, 1);
     ask(&mut run, 2);
-    run.handle_answer(2, 200, &other, MS);
-    run.handle_answer(1, 200, b"short", MS);
+    run.handle_response(2, 200, &other, MS);
+    run.handle_response(1, 200, b"short", MS);
     for status in [503, 503, 429] {
         ask(&mut run, 3);
-        run.handle_answer(3, status, b"no", MS);
+        run.handle_response(3, status, b"no", MS);
     }
     ask(&mut run, 3);
     run.fail(3);
@@ -452,7 +452,7 @@ fn a_page_is_judged_by_its_size() {
     for (user, body) in [(0, &b"a"[..]), (1, b"ab")] {
         let due = run.poll_due(0).unwrap();
         run.begin(user, 0, due, 0);
-        run.handle_answer(user, 200, body, MS);
+        run.handle_response(user, 200, body, MS);
     }
     let (totals, _) = run.finish(MS);
     assert_eq!((totals.measured.received, totals.measured.corrupt), (1, 1));

@@ -1,4 +1,5 @@
-//! What the tests of the engines share: engines against the test server, and what must always hold.
+//! Common parts of the engines' tests: runs against the test server, and laws that hold in every
+//! run.
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
 use std::net::SocketAddr;
@@ -39,12 +40,20 @@ pub(crate) fn provider(is_ws: bool, address: SocketAddr, more: &str) -> Provider
     Provider::new(ProviderConfig::from_json(&json).unwrap())
 }
 
-/// Polls `progress` until the phase is `wanted`; returns the last snapshot.
+/// Poll `progress` until the phase is `wanted`; return the last snapshot.
 pub(crate) fn wait_for(wanted: &str, progress: impl Fn() -> String) -> Value {
+    wait_until(progress, |snapshot| snapshot["phase"] == wanted)
+}
+
+/// Poll `progress` until `condition` holds; return the last snapshot.
+pub(crate) fn wait_until(
+    progress: impl Fn() -> String,
+    condition: impl Fn(&Value) -> bool,
+) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let snapshot: Value = serde_json::from_str(&progress()).unwrap();
-        if snapshot["phase"] == wanted {
+        if condition(&snapshot) {
             return snapshot;
         }
         assert_ne!(snapshot["phase"], "failed", "{snapshot}");
@@ -58,7 +67,7 @@ pub(crate) fn result(requestor: &Requestor) -> Value {
     serde_json::from_str(&requestor.result().unwrap()).unwrap()
 }
 
-/// Runs both engines against `server` to the end.
+/// Run both engines against `server` to the end.
 pub(crate) fn run(
     server: &Server,
     is_ws: bool,
@@ -100,7 +109,7 @@ pub(crate) fn decode(text: &Value) -> Histogram<u64> {
         .unwrap()
 }
 
-/// The identities that hold whatever happened.
+/// Assert the identities that hold in every run.
 pub(crate) fn assert_accounted(result: &Value) {
     let sweep = Some(&result["sweep"]).filter(|sweep| !sweep.is_null());
     for counts in [result, &result["warmup"]].into_iter().chain(sweep) {
@@ -147,7 +156,7 @@ pub(crate) fn assert_accounted(result: &Value) {
     assert_eq!(merged, decode(&result["latency"]["hdr"]));
 }
 
-/// All counts that should be zero in a run without faults, but for those in `except`.
+/// Assert that all counts that a run without faults has at zero are zero, except those in `except`.
 pub(crate) fn assert_clean(result: &Value, except: &[&str]) {
     for key in [
         "connect_failures",

@@ -15,18 +15,19 @@ use protocol::nats::encode::{PONG, encode_info, encode_msg, encode_no_responders
 use protocol::nats::{ClientOp, FromClient, Limits, Parser, ServerInfo};
 use protocol::ws::{self, Decoder, OpCode, Role, frame, handshake};
 
-/// What goes wrong. A number N applies to every Nth delivery of a reply or a broadcast; 0 to none.
+/// Faults of the server. A number N applies to every Nth delivery of a reply or a broadcast; 0 to
+/// none.
 #[derive(Debug, Clone)]
 pub(crate) struct Faults {
     pub(crate) drop_every: u64,
     pub(crate) duplicate_every: u64,
     pub(crate) corrupt_every: u64,
-    /// So many of these deliveries come after `delay` only.
+    /// Number of first deliveries that come only after `delay`.
     pub(crate) delay_first: u64,
     pub(crate) delay: Duration,
     /// Connections that are closed instead of being served, counted from 0.
     pub(crate) refused: Range<u64>,
-    /// After so many requests the users named in `closed` are disconnected; 0 for never.
+    /// Requests after which the users named in `closed` are disconnected; 0 for never.
     pub(crate) close_after: u64,
     pub(crate) closed: Vec<&'static str>,
     pub(crate) max_payload: i64,
@@ -48,12 +49,12 @@ impl Default for Faults {
     }
 }
 
-/// What the server did.
+/// Counts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) accepted: AtomicU64,
     pub(crate) requests: AtomicU64,
-    /// Requests without a reply yet, at most.
+    /// Most requests without a reply at one time.
     pub(crate) most_outstanding: AtomicU64,
     /// How many each user sent, by reply subject.
     pub(crate) requested: Mutex<HashMap<Vec<u8>, u64>>,
@@ -135,7 +136,7 @@ impl Server {
                 let accepted = state.done.accepted.fetch_add(1, Ordering::SeqCst);
                 if !state.faults.refused.contains(&accepted) {
                     std::thread::spawn(move || {
-                        // How a connection ends is for the engine to notice, but end it must.
+                        // The engine notices how a connection ends; the server must end it.
                         let ended = stream.try_clone();
                         let _ = state.serve(accepted, stream, is_ws);
                         state.forget(accepted);
@@ -151,7 +152,7 @@ impl Server {
         &self.state.done
     }
 
-    /// Ends the connection of one who is subscribed to `subject`.
+    /// End the connection that is subscribed to `subject`.
     pub(crate) fn disconnect(&self, subject: &str) {
         self.state.disconnect(subject);
     }
@@ -180,7 +181,7 @@ impl State {
         }
     }
 
-    /// A connection has ended.
+    /// Forget a connection that has ended.
     fn forget(&self, connection: u64) {
         let mut subscribers = self.subscribers.lock().unwrap();
         for all in subscribers.values_mut() {

@@ -14,25 +14,25 @@ use protocol::http::{
 use protocol::nats::encode::{encode_connect, encode_pub, encode_sub};
 use protocol::nats::{ConnectOptions, FromServer, Limits, Parser, ServerOp};
 
-/// What is answered.
+/// Content of the responses.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     /// This, to any GET.
     Page(&'static [u8]),
-    /// To a POST, the reply that a NATS server at this address has.
+    /// To a POST, the reply from a NATS server at this address.
     Gateway(SocketAddr),
 }
 
-/// What goes wrong. A number N applies to every Nth request of all; 0 to none.
+/// Faults of the server. A number N applies to every Nth request; 0 to none.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
     /// Answered by status 500.
     pub(crate) fail_every: u64,
-    /// Not answered but closed.
+    /// The connection is closed without a response.
     pub(crate) close_every: u64,
-    /// Not answered at all.
+    /// The request is ignored.
     pub(crate) ignore_every: u64,
-    /// The connection ends with the answer, which says so.
+    /// The connection ends with the response, which announces it.
     pub(crate) end_every: u64,
     /// After the answer the connection is closed without a word.
     pub(crate) leave_every: u64,
@@ -46,14 +46,14 @@ pub(crate) struct Faults {
     pub(crate) delay: Duration,
 }
 
-/// What the server did.
+/// Counts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) accepted: AtomicU64,
     pub(crate) requests: AtomicU64,
-    /// Requests being answered, and the most of them.
-    under_way: AtomicU64,
-    pub(crate) most_under_way: AtomicU64,
+    /// Requests in progress, and the most of them.
+    in_flight: AtomicU64,
+    pub(crate) most_in_flight: AtomicU64,
     pub(crate) bytes_in: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
     pub(crate) head_bytes_in: AtomicU64,
@@ -96,7 +96,7 @@ impl Site {
                 }
                 shared.done.accepted.fetch_add(1, Ordering::SeqCst);
                 let (state, stream) = (Arc::clone(&shared), stream.unwrap());
-                // How a connection ends is for the engine to notice.
+                // The engine notices how a connection ends.
                 std::thread::spawn(move || state.serve(stream));
             }
         });
@@ -160,8 +160,8 @@ impl State {
                 rest = chunk[..len].to_vec();
             }
             buffer.clear();
-            let now = self.done.under_way.fetch_add(1, Ordering::SeqCst) + 1;
-            self.done.most_under_way.fetch_max(now, Ordering::SeqCst);
+            let now = self.done.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+            self.done.most_in_flight.fetch_max(now, Ordering::SeqCst);
             let goes_on = self.answer(
                 &mut stream,
                 client.as_mut(),
@@ -169,14 +169,14 @@ impl State {
                 &body,
                 control.keep_alive,
             );
-            self.done.under_way.fetch_sub(1, Ordering::SeqCst);
+            self.done.in_flight.fetch_sub(1, Ordering::SeqCst);
             if !goes_on? {
                 return Ok(());
             }
         }
     }
 
-    /// Answers one request; whether the connection stays.
+    /// Answer one request; return whether the connection stays.
     fn answer(
         &self,
         stream: &mut TcpStream,
@@ -238,7 +238,7 @@ impl State {
     }
 }
 
-/// What a request's head asks for.
+/// Fields of a request's head.
 struct Asked {
     method: String,
     path: Vec<u8>,
@@ -279,7 +279,7 @@ impl Client {
         })
     }
 
-    /// The reply; `None` when nobody is there.
+    /// Request and return the reply; `None` without a subscriber.
     fn request(&mut self, subject: &[u8], payload: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut out = Vec::new();
         encode_pub(&mut out, subject, Some(self.inbox.as_bytes()), payload);

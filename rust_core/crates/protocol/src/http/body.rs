@@ -2,7 +2,7 @@
 
 use super::{HttpError, TCHARS};
 
-/// The most digits of a chunk's size: what fits into a `u64`.
+/// Most digits of a chunk's size: those of the largest `u64`.
 const MAX_SIZE_DIGITS: u8 = 16;
 
 /// The most bytes of a chunk's extensions, from the `;` to the line's end.
@@ -14,22 +14,22 @@ const MAX_TRAILERS: u16 = 8 * 1024;
 /// How the end of a request's body is found (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is no body.
+    /// No body.
     None,
     /// The body has this many bytes.
     Length(u64),
-    /// The body is in chunks, of which the last says so.
+    /// A body in chunks, which ends with an empty one.
     Chunked,
 }
 
 /// How the end of a response's body is found (RFC 9112 section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// There is no body, whatever the fields say.
+    /// No body, even if the fields announce one.
     None,
     /// The body has this many bytes.
     Length(u64),
-    /// The body is in chunks, of which the last says so.
+    /// A body in chunks, which ends with an empty one.
     Chunked,
     /// The body is everything until the server closes the connection: it needs no decoder.
     UntilClose,
@@ -44,15 +44,15 @@ pub enum BodyEvent<'a> {
     End,
 }
 
-/// Decodes one body.
+/// Decoder of one body.
 ///
-/// Call [`BodyDecoder::next`] with each read until it returns [`BodyEvent::End`], also for
-/// [`Framing::None`]; nothing has to be kept between two reads. How much a body may hold is for
-/// the caller to bound.
+/// Call [`BodyDecoder::next`] with each read until it returns [`BodyEvent::End`], even for
+/// [`Framing::None`]; nothing has to be kept between two reads. The caller bounds the size of the
+/// body.
 ///
-/// Of chunks (RFC 9112 section 7.1) only what every parser reads alike is taken: CR LF and no bare
-/// one of them, no blanks around the size. Extensions (at most 256 bytes for each chunk) and
-/// trailers (at most 8 KiB) are checked and discarded.
+/// Chunks (RFC 9112 section 7.1) are accepted only in the form that every parser reads alike: CR LF
+/// and neither of them alone, no blanks around the size. Extensions (at most 256 bytes for each
+/// chunk) and trailers (at most 8 KiB) are checked and discarded.
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
@@ -62,9 +62,9 @@ pub struct BodyDecoder {
 enum State {
     /// This many bytes until the end of the body.
     Body(u64),
-    /// In a chunk's size: its value so far, and its number of digits.
+    /// A chunk's size: its value so far, and its number of digits.
     Size { size: u64, digits: u8 },
-    /// In a chunk's extensions, of which `len` bytes have arrived.
+    /// A chunk's extensions, of which `len` bytes have arrived.
     Extension { size: u64, len: u16 },
     /// After the CR that ends a chunk's size and extensions.
     SizeEnd { size: u64 },
@@ -72,15 +72,15 @@ enum State {
     Chunk(u64),
     /// After the CR that follows a chunk's data.
     ChunkEnd,
-    /// In the trailer section, of which `len` bytes have arrived.
+    /// The trailer section, of which `len` bytes have arrived.
     Trailers { part: Part, len: u16 },
-    /// The body is complete: what follows belongs to the next message.
+    /// After the body: the next bytes belong to the next message.
     Ended,
     /// After an error: nothing that follows has a meaning.
     Failed,
 }
 
-/// Where in a trailer section.
+/// Position in a trailer section.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     LineStart,
@@ -93,7 +93,7 @@ enum Part {
 }
 
 impl BodyDecoder {
-    /// A decoder for a body that is framed so.
+    /// Return a decoder for a body that is framed so.
     #[must_use]
     pub const fn new(framing: Framing) -> Self {
         let state = match framing {
@@ -104,8 +104,8 @@ impl BodyDecoder {
         Self { state }
     }
 
-    /// Takes bytes from the front of `input` up to the next event. `None` means that all of
-    /// `input` was taken and more is needed.
+    /// Take bytes from the front of `input` up to the next event. `None` means that all of `input`
+    /// was taken and more is needed.
     ///
     /// After [`BodyEvent::End`] it takes nothing and returns `None`. After an error it discards its
     /// input and returns `None`.
@@ -141,7 +141,7 @@ impl BodyDecoder {
     }
 }
 
-/// Takes up to `remaining` bytes from the front of `input`; `None` where it is empty.
+/// Take up to `remaining` bytes from the front of `input`; `None` if it is empty.
 #[inline]
 fn take<'a>(remaining: &mut u64, input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(*remaining).map_or(input.len(), |len| len.min(input.len()));
@@ -152,7 +152,7 @@ fn take<'a>(remaining: &mut u64, input: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 impl State {
-    /// The state after a byte that is not content.
+    /// Return the state after a byte that is not content.
     #[inline]
     fn after(self, byte: u8) -> Result<Self, HttpError> {
         let state = match self {
@@ -191,14 +191,14 @@ impl State {
                 };
                 Self::Trailers { part, len: len + 1 }
             }
-            _ => return Err(HttpError::Malformed("chunk does not end where it should")),
+            _ => return Err(HttpError::Malformed("chunk data does not end with CR LF")),
         };
         Ok(state)
     }
 }
 
 impl Part {
-    /// Where the trailer section is after `byte`; `None` at its end.
+    /// Return the position in the trailer section after `byte`; `None` at its end.
     fn after(self, byte: u8) -> Result<Option<Self>, HttpError> {
         let part = match (self, byte) {
             (Self::LineStart, b'\r') => Self::SectionEnd,

@@ -1,26 +1,25 @@
-//! What the fields of a head say about its connection and about the body that follows.
+//! Fields of a head that govern the connection and the framing of the body.
 
 use super::body::{Framing, ResponseFraming};
-use super::{
-    HttpError, MAX_CONNECTION_OPTIONS, RequestHead, ResponseHead, TCHARS, Version, byte_set,
-    members,
-};
+use super::{HttpError, MAX_CONNECTION_OPTIONS, ResponseHead, TCHARS, Version, byte_set, members};
 
-/// What a server has to know of a request before it handles it.
+/// Facts about a request that a server needs before it reads the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// How the end of the body is found.
+    /// Framing of the body (RFC 9112 section 6).
     pub framing: Framing,
-    /// See [`RequestHead::keep_alive`].
+    /// Whether the connection stays open after the response (RFC 9112 section 9.3). HTTP/1.0
+    /// connections never do, so no response needs `Connection: keep-alive`.
     pub keep_alive: bool,
-    /// See [`RequestHead::expects_continue`].
+    /// Whether the client waits for [`CONTINUE`](super::CONTINUE) before it sends the body (RFC 9110
+    /// section 10.1.1). HTTP/1.0 has no expectations, and its `Expect` fields are ignored.
     pub expects_continue: bool,
     /// Whether there is an `Upgrade` field.
     pub upgrade: bool,
 }
 
 impl Control {
-    /// Read it from the fields of a request, and the value of `Host` into `host`.
+    /// Read the facts from the fields of a request, and the value of `Host` into `host`.
     #[inline]
     pub(super) fn read<'a>(
         version: Version,
@@ -68,45 +67,9 @@ impl Control {
     }
 }
 
-impl RequestHead<'_> {
-    /// How the end of the body is found (RFC 9112 section 6). Whatever two parsers could read
-    /// differently is refused: `Content-Length` beside `Transfer-Encoding`, either of them twice, a
-    /// length that is not 1 to 19 digits, a coding other than `chunked`, and `chunked` in HTTP/1.0.
-    ///
-    /// # Errors
-    /// Status 501 where only the coding is at fault, otherwise 400; close in either case.
-    pub fn framing(&self) -> Result<Framing, HttpError> {
-        let length = self.headers.value("content-length")?;
-        let coding = self.headers.value("transfer-encoding")?;
-        framing(length, coding, self.version)
-    }
-
-    /// Whether the client waits for [`CONTINUE`](super::CONTINUE) before it sends the body (RFC 9110
-    /// section 10.1.1). HTTP/1.0 does not know expectations; there they are ignored.
-    ///
-    /// # Errors
-    /// [`HttpError::Expectation`] where the client expects anything else.
-    pub fn expects_continue(&self) -> Result<bool, HttpError> {
-        if self.version == Version::Http10 {
-            return Ok(false);
-        }
-        let mut values = self.headers.values("expect");
-        values.try_fold(false, |before, value| Ok(before | expects(value)?))
-    }
-
-    /// Checks that there is one `Host`, which HTTP/1.0 may leave out, made of what a name, an
-    /// address and a port consist of; it may be empty (RFC 9112 section 3.2).
-    ///
-    /// # Errors
-    /// Status 400.
-    pub fn require_host(&self) -> Result<(), HttpError> {
-        check_host(self.headers.value("host")?, self.version)
-    }
-}
-
 impl ResponseHead<'_> {
-    /// How the end of the body is found (RFC 9112 section 6.3), as strictly as by
-    /// [`RequestHead::framing`]; `method_was_head` is whether this answers a HEAD request.
+    /// Return the framing of the body (RFC 9112 section 6.3), as strictly as for a request;
+    /// `method_was_head` is whether the request was a HEAD.
     ///
     /// # Errors
     /// [`HttpError`]; close the connection.
@@ -124,6 +87,7 @@ impl ResponseHead<'_> {
     }
 }
 
+/// Return the framing of a body. Fields that two parsers could read differently are refused.
 fn framing(
     length: Option<&[u8]>,
     coding: Option<&[u8]>,
@@ -143,7 +107,7 @@ fn framing(
     }
 }
 
-/// Reads the value of `Content-Length`: 1 to 19 digits, which always fit into a `u64`.
+/// Read the value of `Content-Length`: 1 to 19 digits, which always fit into a `u64`.
 fn parse_length(value: &[u8]) -> Result<u64, HttpError> {
     if !matches!(value.len(), 1..=19) || !value.iter().all(u8::is_ascii_digit) {
         return Err(HttpError::Malformed("invalid Content-Length"));
@@ -152,8 +116,8 @@ fn parse_length(value: &[u8]) -> Result<u64, HttpError> {
     Ok(digits.fold(0, |length, digit| length * 10 + digit))
 }
 
-/// What is wrong with a `Transfer-Encoding` other than `chunked`: a coding that we do not have, or
-/// a list in which `chunked` stands twice, not last or with a parameter, which it has none of.
+/// Return the error of a `Transfer-Encoding` other than `chunked`: an unknown coding, or a list in
+/// which `chunked` is repeated, not last, or has a parameter.
 fn coding_error(value: &[u8]) -> HttpError {
     let invalid = HttpError::Malformed("invalid Transfer-Encoding");
     let mut chunked = false;
@@ -171,7 +135,7 @@ fn coding_error(value: &[u8]) -> HttpError {
     HttpError::TransferCoding
 }
 
-/// Whether an `Expect` field lists `100-continue`, and nothing else.
+/// Return whether an `Expect` field lists `100-continue`, and nothing else.
 fn expects(value: &[u8]) -> Result<bool, HttpError> {
     let mut expectations = members(value).filter(|member| !member.is_empty());
     expectations.try_fold(false, |_, expectation| {
@@ -180,6 +144,8 @@ fn expects(value: &[u8]) -> Result<bool, HttpError> {
     })
 }
 
+/// Check that HTTP/1.1 has a `Host`, and that it consists of characters of a name, an address and a
+/// port. It may be empty (RFC 9112 section 3.2).
 fn check_host(host: Option<&[u8]>, version: Version) -> Result<(), HttpError> {
     match host {
         None if version == Version::Http11 => Err(HttpError::Malformed("missing Host")),

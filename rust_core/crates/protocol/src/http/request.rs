@@ -25,55 +25,51 @@ pub struct RequestHead<'a> {
     path: &'a str,
     query: Option<&'a str>,
     authority: &'a [u8],
-    /// See [`RequestHead::control`]: read while the fields are at hand one by one.
+    /// Result for [`RequestHead::control`], read while the fields are parsed one by one.
     control: Result<Control, HttpError>,
 }
 
 impl<'a> RequestHead<'a> {
-    /// The target's path, still percent-encoded, without authority and query.
+    /// Return the target's path, still percent-encoded, without authority and query.
     #[must_use]
     pub const fn path(&self) -> &'a str {
         self.path
     }
 
-    /// The target's query after the `?`, still percent-encoded.
+    /// Return the target's query after the `?`, still percent-encoded.
     #[must_use]
     pub const fn query(&self) -> Option<&'a str> {
         self.query
     }
 
-    /// Return host and port that the client asked for: the target's in absolute form, which wins, or else the
-    /// `Host` field's (RFC 9112 section 3.2.2). Empty where neither says any.
+    /// Return the host and port of the request: those of a target in absolute form, or else the
+    /// `Host` field's (RFC 9112 section 3.2.2). Empty if both are absent.
     #[must_use]
     pub const fn authority(&self) -> &'a [u8] {
         self.authority
     }
 
-    /// Everything that [`RequestHead::framing`], [`RequestHead::keep_alive`],
-    /// [`RequestHead::expects_continue`] and [`RequestHead::require_host`] say.
+    /// Return the facts that a server needs before it reads the body. Refused are fields that two
+    /// parsers could read differently: `Content-Length` beside `Transfer-Encoding`, either of them or
+    /// `Host` twice, a length that is not 1 to 19 digits, a coding other than `chunked`, `chunked` in
+    /// HTTP/1.0, and HTTP/1.1 without `Host`.
     ///
     /// # Errors
-    /// Theirs; answer with the status and close, because where the request ends is not known.
+    /// Status 417 for an unknown expectation, 431 for too many connection options, 501 for an unknown
+    /// coding, otherwise 400. Answer with the status and close: the end of the request is unknown.
     pub const fn control(&self) -> Result<Control, HttpError> {
         self.control
     }
-
-    /// Whether the connection stays open after the answer (RFC 9112 section 9.3). HTTP/1.0
-    /// connections never do, so no answer needs `Connection: keep-alive`.
-    #[must_use]
-    pub fn keep_alive(&self) -> bool {
-        self.version == Version::Http11 && !self.headers.has_token("connection", "close")
-    }
 }
 
-/// Parses the request head at the start of `buf`; returns it with its length in bytes, or `None`
-/// when more bytes are needed. What follows the head in `buf`, such as a body, is left alone.
+/// Parse the request head at the start of `buf`; return it with its length in bytes, or `None` if
+/// more bytes are needed. Bytes after the head, such as a body, are ignored.
 ///
-/// Refused beyond what RFC 9112 demands: bare LF as a line end, and targets that are not ASCII or
+/// Stricter than RFC 9112, bare LF as a line end is refused, as are targets that are not ASCII or
 /// have none of the forms of [`RequestHead::target`].
 ///
 /// # Errors
-/// [`HttpError`], as soon as the bytes that show it are there; answer with its status and close.
+/// [`HttpError`], as soon as the faulty bytes are there; answer with its status and close.
 pub fn parse_head(
     buf: &[u8],
     limits: HeadLimits,
@@ -91,7 +87,7 @@ pub fn parse_head(
     no_head(view, limits, refusal, HttpError::TargetTooLong)
 }
 
-/// The request whose head is `bytes`, and its length.
+/// Return the request with the head `bytes`, and its length.
 #[inline]
 fn whole_head<'a>(
     request: &httparse::Request<'_, 'a>,
@@ -128,7 +124,7 @@ fn whole_head<'a>(
     Ok((head, bytes.len()))
 }
 
-/// The path and the query of a target in one of its forms.
+/// Return the path and the query of a target.
 fn split_target(target: &str) -> (&str, Option<&str>) {
     let path_and_query = if target.starts_with('/') {
         target
@@ -144,18 +140,19 @@ fn split_target(target: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The authority of a target in absolute form. Proxies send that form, and hardly any client.
+/// Return the authority of a target in absolute form. Proxies send that form, and hardly any
+/// client.
 #[cold]
 fn target_authority(target: &str) -> Option<&[u8]> {
     let authority = absolute_form(target)?.split(['/', '?']).next()?;
     Some(authority.as_bytes())
 }
 
-/// Appends an HTTP/1.1 request, with a `Content-Length` where there is a `body`, even an empty one.
+/// Append an HTTP/1.1 request, with a `Content-Length` if there is a `body`, even an empty one.
 /// `headers` must name the `Host`.
 ///
-/// Bytes of `target` that are not visible ASCII are percent-encoded, and CR, LF and NUL in the
-/// `method` and in `headers` are sent as blanks, so that none of them can smuggle in another line.
+/// Bytes of `target` that are not visible ASCII are percent-encoded. CR, LF and NUL in `method` and
+/// `headers` are sent as blanks, so that no value can smuggle in another line.
 pub fn encode_request(
     out: &mut Vec<u8>,
     method: &str,
@@ -192,15 +189,15 @@ fn encode_target(out: &mut Vec<u8>, target: &str) {
     }
 }
 
-/// What follows `http://` or `https://`.
+/// Return the text after `http://` or `https://`.
 fn absolute_form(target: &str) -> Option<&str> {
     let (scheme, rest) = target.split_once("://")?;
     let known = scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https");
     known.then_some(rest)
 }
 
-/// A request line that ends in something other than HTTP/1.0 or HTTP/1.1: another version of HTTP,
-/// or no HTTP at all.
+/// Return a request line that ends in something other than HTTP/1.0 or HTTP/1.1: another version of
+/// HTTP, or no HTTP at all.
 fn version_error(view: &[u8]) -> HttpError {
     let mut words = view.trim_ascii_start().split(|b| *b == b' ');
     match words.nth(2) {
@@ -223,7 +220,7 @@ mod tests {
         parse_head(bytes, LIMITS).unwrap().unwrap()
     }
 
-    /// The error of `bytes` given whole; given byte by byte the status must be the same.
+    /// Return the error of `bytes` given whole; given byte by byte the status must be the same.
     fn refused(bytes: &[u8]) -> HttpError {
         let whole = parse_head(bytes, LIMITS).unwrap_err();
         let mut prefixes = (0..=bytes.len()).map(|n| parse_head(&bytes[..n], LIMITS));
@@ -294,14 +291,20 @@ mod tests {
     #[test]
     fn keeping_the_connection() {
         let cases: [(&[u8], bool); 5] = [
-            (b"GET / HTTP/1.1\r\n\r\n", true),
-            (b"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", false),
-            (b"GET / HTTP/1.1\r\nConnection: x, close\r\n\r\n", false),
+            (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", true),
+            (
+                b"GET / HTTP/1.1\r\nHost:\r\nConnection: Close\r\n\r\n",
+                false,
+            ),
+            (
+                b"GET / HTTP/1.1\r\nHost:\r\nConnection: x, close\r\n\r\n",
+                false,
+            ),
             (b"GET / HTTP/1.0\r\n\r\n", false),
             (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", false),
         ];
         for (bytes, want) in cases {
-            assert_eq!(parsed(bytes).0.keep_alive(), want);
+            assert_eq!(parsed(bytes).0.control().unwrap().keep_alive, want);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Responses: what the gateway sends, and the heads that a client receives.
+//! Responses of servers, and their heads as a client parses them.
 
 use std::mem::MaybeUninit;
 
@@ -17,7 +17,7 @@ pub struct ResponseHead<'a> {
     pub headers: Headers<'a>,
 }
 
-/// Parses the response head at the start of `buf`; returns it with its length in bytes, or `None`
+/// Parse the response head at the start of `buf`; return it with its length in bytes, or `None`
 /// when more bytes are needed. What follows the head in `buf` is left alone.
 ///
 /// # Errors
@@ -43,7 +43,7 @@ pub fn parse_response_head(
     no_head(view, limits, refusal, HttpError::HeadTooLarge)
 }
 
-/// The response whose head is `bytes`, and its length.
+/// Return the response with the head `bytes`, and its length.
 fn whole_head<'a>(
     response: &httparse::Response<'_, 'a>,
     bytes: &'a [u8],
@@ -64,7 +64,7 @@ fn whole_head<'a>(
     Ok((head, bytes.len()))
 }
 
-/// Appends an HTTP/1.1 response with a `Content-Length`, and with `Connection: close` unless
+/// Append an HTTP/1.1 response with a `Content-Length`, and with `Connection: close` unless
 /// `keep_alive`.
 ///
 /// `head_only` leaves the body out but not its length, as HEAD asks. A status that has no body
@@ -82,8 +82,8 @@ pub fn encode_response<'h>(
     encode_rest(out, status, body, keep_alive, head_only);
 }
 
-/// Appends what [`encode_response`] does after the given fields. Where many responses begin alike, the
-/// beginning is kept, from [`encode_head`], and this alone is done for each.
+/// Append the part of a response after the given fields, as [`encode_response`] does. For many
+/// responses with equal beginnings, which are encoded once with [`encode_head`].
 pub fn encode_rest(out: &mut Vec<u8>, status: u16, body: &[u8], keep_alive: bool, head_only: bool) {
     if !keep_alive {
         out.extend_from_slice(b"Connection: close\r\n");
@@ -103,7 +103,7 @@ pub fn encode_rest(out: &mut Vec<u8>, status: u16, body: &[u8], keep_alive: bool
 /// The interim response to a client that waits before it sends a body (RFC 9110 section 15.2.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Appends the head of a response whose body ends with the connection (RFC 9112 section 6.3).
+/// Append the head of a response whose body ends with the connection (RFC 9112 section 6.3).
 pub fn encode_head_until_close<'h>(
     out: &mut Vec<u8>,
     status: u16,
@@ -113,11 +113,11 @@ pub fn encode_head_until_close<'h>(
     out.extend_from_slice(b"Connection: close\r\n\r\n");
 }
 
-/// Appends the head of a response whose body follows in chunks: any number of [`encode_chunk`],
-/// then [`encode_last_chunk`]. Not for clients of HTTP/1.0, which know no chunks.
+/// Append the head of a response in chunks: any number of [`encode_chunk`] follows, then
+/// [`encode_last_chunk`]. Clients of HTTP/1.0 do not know chunks.
 ///
-/// `headers` are sent as by [`encode_response`]; `Connection: close` belongs among them where the
-/// connection is not to be kept.
+/// `headers` are sent as by [`encode_response`]; include `Connection: close` if the connection ends
+/// with the response.
 pub fn encode_head_chunked<'h>(
     out: &mut Vec<u8>,
     status: u16,
@@ -127,7 +127,7 @@ pub fn encode_head_chunked<'h>(
     out.extend_from_slice(b"Transfer-Encoding: chunked\r\n\r\n");
 }
 
-/// Appends a chunk (RFC 9112 section 7.1); nothing for empty `data`, which would end the body.
+/// Append a chunk (RFC 9112 section 7.1); nothing for empty `data`, which would end the body.
 pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if data.is_empty() {
         return;
@@ -138,13 +138,13 @@ pub fn encode_chunk(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends the end of a chunked body.
+/// Append the end of a chunked body.
 pub fn encode_last_chunk(out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n\r\n");
 }
 
-/// Appends the status line and `headers`, sent as by [`encode_response`], without the empty line that
-/// ends a head.
+/// Append the status line and `headers`, sent as by [`encode_response`], without the empty line
+/// that ends a head.
 pub fn encode_head<'h>(
     out: &mut Vec<u8>,
     status: u16,
@@ -158,7 +158,7 @@ pub fn encode_head<'h>(
     encode_fields(out, headers);
 }
 
-/// Appends field lines.
+/// Append field lines.
 pub(crate) fn encode_fields<'h>(
     out: &mut Vec<u8>,
     headers: impl IntoIterator<Item = (&'h str, &'h str)>,
@@ -171,8 +171,8 @@ pub(crate) fn encode_fields<'h>(
     }
 }
 
-/// The standard reason phrase of a status (RFC 9110 section 15, RFC 6585); empty where there is
-/// none, which is allowed.
+/// Return the standard reason phrase of a status (RFC 9110 section 15, RFC 6585), or an empty one,
+/// which is allowed.
 #[must_use]
 pub const fn reason_phrase(status: u16) -> &'static str {
     match status {
@@ -217,7 +217,7 @@ pub const fn reason_phrase(status: u16) -> &'static str {
     }
 }
 
-/// Appends `text` with CR, LF and NUL replaced by blanks.
+/// Append `text` with CR, LF and NUL replaced by blanks.
 pub(super) fn encode_text(out: &mut Vec<u8>, text: &str) {
     let start = out.len();
     out.extend_from_slice(text.as_bytes());
@@ -232,7 +232,7 @@ pub(super) fn encode_decimal(out: &mut Vec<u8>, number: usize) {
     encode_number::<10>(out, number);
 }
 
-/// Appends `number` to the base `BASE`, at most 16.
+/// Append `number` to the base `BASE`, at most 16.
 fn encode_number<const BASE: usize>(out: &mut Vec<u8>, mut number: usize) {
     let start = out.len();
     loop {

@@ -4,12 +4,11 @@ use super::HttpError;
 
 const INVALID: HttpError = HttpError::Malformed("invalid percent-encoding");
 
-/// Appends `text` with its percent-encoded bytes decoded (RFC 3986 section 2.1), whatever they
-/// are; a `+` stays a `+`.
+/// Append `text` with its percent-encoded bytes decoded (RFC 3986 section 2.1); a `+` stays a `+`.
 ///
 /// # Errors
-/// [`HttpError::Malformed`] where two hexadecimal digits do not follow a `%`; `out` then ends with
-/// what came before it.
+/// [`HttpError::Malformed`] if a `%` is not followed by two hexadecimal digits; `out` then ends
+/// with the text before it.
 pub fn decode_percent(text: &str, out: &mut Vec<u8>) -> Result<(), HttpError> {
     let mut rest = text.as_bytes();
     while let Some(percent) = memchr::memchr(b'%', rest) {
@@ -22,8 +21,8 @@ pub fn decode_percent(text: &str, out: &mut Vec<u8>) -> Result<(), HttpError> {
     Ok(())
 }
 
-/// Split an authority into its host, an IPv6 address with its brackets, and its port (RFC 3986 section
-/// 3.2). An empty port is none. `None` where what stands behind the host is not a port.
+/// Split an authority into its host, an IPv6 address with its brackets, and its port (RFC 3986
+/// section 3.2). An empty port counts as absent. `None` if the text behind the host is not a port.
 #[must_use]
 pub fn split_authority(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     let host_end = match authority {
@@ -41,12 +40,12 @@ pub fn split_authority(authority: &[u8]) -> Option<(&[u8], Option<u16>)> {
     }
 }
 
-/// The value, still percent-encoded, of the parameter `name` in a query of the form `a=b&c=d`;
-/// empty where the parameter has no `=`. Names are compared as they are when decoded.
+/// Return the value, still percent-encoded, of the parameter `name` in a query of the form
+/// `a=b&c=d`; empty if the parameter has no `=`. Names are compared in decoded form.
 ///
 /// # Errors
-/// [`HttpError::DuplicateParameter`] where the parameter stands more than once, and
-/// [`HttpError::Malformed`] for a parameter's name with invalid percent-encoding.
+/// [`HttpError::DuplicateParameter`] if the parameter is repeated, and [`HttpError::Malformed`] for
+/// a parameter's name with invalid percent-encoding.
 pub fn query_value<'a>(query: Option<&'a str>, name: &str) -> Result<Option<&'a str>, HttpError> {
     let mut found = None;
     for parameter in query.unwrap_or_default().split('&') {
@@ -58,7 +57,7 @@ pub fn query_value<'a>(query: Option<&'a str>, name: &str) -> Result<Option<&'a 
     Ok(found)
 }
 
-/// Whether `text` is `name` when decoded.
+/// Return whether `text` is `name` when decoded.
 fn is_encoded(mut text: &[u8], name: &[u8]) -> Result<bool, HttpError> {
     let mut name = name.iter();
     let mut same = true;
@@ -73,7 +72,7 @@ fn is_encoded(mut text: &[u8], name: &[u8]) -> Result<bool, HttpError> {
     Ok(same && name.next().is_none())
 }
 
-/// The byte that the two digits at the start of `text` stand for, and what follows them.
+/// Return the byte of the two digits at the start of `text`, and the rest of `text`.
 fn split_encoded(text: &[u8]) -> Result<(u8, &[u8]), HttpError> {
     let Some((&[high, low], rest)) = text.split_first_chunk() else {
         return Err(INVALID);

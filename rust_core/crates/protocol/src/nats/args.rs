@@ -8,13 +8,14 @@ const MAX_FIELDS: usize = 5;
 /// Sizes have at most nine digits in nats-server (`parseSize`), leading zeros counted.
 const MAX_SIZE_DIGITS: usize = 9;
 
-/// Whether `byte` separates fields. A CR inside a line does too, so that no field can hold one.
+/// Return whether `byte` separates fields. A CR inside a line does, too, so that no field can hold
+/// one.
 #[inline]
 pub(super) const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 
-/// `bytes` without leading and trailing blanks.
+/// Return `bytes` without leading and trailing blanks.
 pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = bytes
         && is_blank(*first)
@@ -36,7 +37,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Splits at runs of blanks; `None` if there are more fields than any operation has.
+    /// Split at runs of blanks; `None` if there are more fields than any operation has.
     #[inline]
     pub(super) fn split(args: &'a [u8]) -> Option<Self> {
         let mut list: [&[u8]; MAX_FIELDS] = [b""; MAX_FIELDS];
@@ -59,7 +60,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A size or a count: one to nine digits and nothing else.
+/// Return a size or a count: one to nine digits and nothing else.
 #[inline]
 pub(super) fn parse_size(digits: &[u8]) -> Option<usize> {
     if !(1..=MAX_SIZE_DIGITS).contains(&digits.len()) {
@@ -67,7 +68,7 @@ pub(super) fn parse_size(digits: &[u8]) -> Option<usize> {
     }
     digits.iter().try_fold(0, |n, &digit| {
         let value = digit.wrapping_sub(b'0');
-        // So few digits cannot overflow.
+        // Nine digits cannot overflow.
         (value <= 9).then(|| n * 10 + usize::from(value))
     })
 }
@@ -85,7 +86,7 @@ pub struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// `PUB <subject> [reply] <size>`
+    /// Parse `PUB <subject> [reply] <size>`.
     #[inline]
     pub(super) fn parse_pub(args: &'a [u8]) -> Result<Self, ParseError> {
         let fields = Fields::split(args);
@@ -104,7 +105,7 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// `HPUB <subject> [reply] <header length> <total length>`
+    /// Parse `HPUB <subject> [reply] <header length> <total length>`.
     #[inline]
     pub(super) fn parse_hpub(args: &'a [u8]) -> Result<Self, ParseError> {
         let fields = Fields::split(args);
@@ -123,7 +124,7 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// `MSG <subject> <sid> [reply] <size>`
+    /// Parse `MSG <subject> <sid> [reply] <size>`.
     #[inline]
     pub(super) fn parse_msg(args: &'a [u8]) -> Result<Self, ParseError> {
         let fields = Fields::split(args);
@@ -142,7 +143,7 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// `HMSG <subject> <sid> [reply] <header length> <total length>`
+    /// Parse `HMSG <subject> <sid> [reply] <header length> <total length>`.
     #[inline]
     pub(super) fn parse_hmsg(args: &'a [u8]) -> Result<Self, ParseError> {
         let fields = Fields::split(args);

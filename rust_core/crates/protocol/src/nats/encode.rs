@@ -1,7 +1,7 @@
-//! Appends operations to a buffer. Nothing here allocates but the buffer when it has to grow.
+//! Encoders of operations, which append to a buffer. Only the buffer's growth allocates.
 //!
-//! Subjects, queue groups, SIDs and replies go out as they are: they must not be empty and hold no
-//! blanks and no line ends. Fields are separated by one space and lines end in CR LF.
+//! Subjects, queue groups, SIDs and replies are appended unchecked: they must not be empty and hold
+//! no blanks and no line ends. Fields are separated by one space and lines end in CR LF.
 
 use super::info::{ConnectOptions, ServerInfo};
 
@@ -67,7 +67,7 @@ fn push_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend_from_slice(field);
 }
 
-/// Size in bytes of what [`encode_msg`] appends.
+/// Return the number of bytes that [`encode_msg`] appends.
 #[inline]
 #[must_use]
 pub fn msg_len(subject: &[u8], sid: &[u8], reply: Option<&[u8]>, payload: &[u8]) -> usize {
@@ -82,7 +82,7 @@ pub fn msg_len(subject: &[u8], sid: &[u8], reply: Option<&[u8]>, payload: &[u8])
         + CRLF.len()
 }
 
-/// Size in bytes of what [`encode_hmsg`] appends.
+/// Return the number of bytes that [`encode_hmsg`] appends.
 #[inline]
 #[must_use]
 pub fn hmsg_len(
@@ -106,7 +106,7 @@ pub fn hmsg_len(
         + CRLF.len()
 }
 
-/// `MSG <subject> <sid> [reply] <size>` and the payload.
+/// Append `MSG <subject> <sid> [reply] <size>` and the payload.
 #[inline]
 pub fn encode_msg(
     out: &mut Vec<u8>,
@@ -122,7 +122,8 @@ pub fn encode_msg(
     encode_body(out, reply, None, payload);
 }
 
-/// `HMSG <subject> <sid> [reply] <header length> <total length>`, the header block and the payload.
+/// Append `HMSG <subject> <sid> [reply] <header length> <total length>`, the header block and the
+/// payload.
 #[inline]
 pub fn encode_hmsg(
     out: &mut Vec<u8>,
@@ -139,17 +140,38 @@ pub fn encode_hmsg(
     encode_body(out, reply, Some(headers), payload);
 }
 
-/// `PUB <subject> [reply] <size>` and the payload.
+/// Append the line of an `MSG` or, where a length of headers is given, of an `HMSG`: for headers and payload of
+/// `total` bytes that stand elsewhere, with the CR LF that ends the operation.
+pub fn encode_message_line(
+    out: &mut Vec<u8>,
+    subject: &[u8],
+    sid: &[u8],
+    reply: Option<&[u8]>,
+    headers_len: Option<usize>,
+    total: usize,
+) {
+    out.extend_from_slice(if headers_len.is_some() {
+        b"HMSG "
+    } else {
+        b"MSG "
+    });
+    out.extend_from_slice(subject);
+    push_field(out, sid);
+    encode_sizes(out, reply, headers_len, total);
+}
+
+/// Append `PUB <subject> [reply] <size>` and the payload.
 #[inline]
 pub fn encode_pub(out: &mut Vec<u8>, subject: &[u8], reply: Option<&[u8]>, payload: &[u8]) {
-    // The same shape without a SID.
+    // `PUB` has the fields of `MSG` without a SID.
     out.reserve(msg_len(subject, b"", reply, payload));
     out.extend_from_slice(b"PUB ");
     out.extend_from_slice(subject);
     encode_body(out, reply, None, payload);
 }
 
-/// `HPUB <subject> [reply] <header length> <total length>`, the header block and the payload.
+/// Append `HPUB <subject> [reply] <header length> <total length>`, the header block and the
+/// payload.
 #[inline]
 pub fn encode_hpub(
     out: &mut Vec<u8>,
@@ -164,27 +186,35 @@ pub fn encode_hpub(
     encode_body(out, reply, Some(headers), payload);
 }
 
-/// Everything from the reply on, which all operations with a payload share.
+/// Append an operation from the reply on, which all operations with a payload share.
 #[inline]
 fn encode_body(out: &mut Vec<u8>, reply: Option<&[u8]>, headers: Option<&[u8]>, payload: &[u8]) {
-    if let Some(reply) = reply {
-        push_field(out, reply);
-    }
-    let headers_len = headers.map_or(0, <[u8]>::len);
-    if headers.is_some() {
-        push_field(out, Decimal::new(headers_len as u64).as_bytes());
-    }
-    push_field(
+    let headers_len = headers.map(<[u8]>::len);
+    encode_sizes(
         out,
-        Decimal::new((headers_len + payload.len()) as u64).as_bytes(),
+        reply,
+        headers_len,
+        headers_len.unwrap_or(0) + payload.len(),
     );
-    out.extend_from_slice(CRLF);
     out.extend_from_slice(headers.unwrap_or_default());
     out.extend_from_slice(payload);
     out.extend_from_slice(CRLF);
 }
 
-/// `SUB <subject> [queue] <sid>`
+/// Append the rest of an operation's line, from the reply on.
+#[inline]
+fn encode_sizes(out: &mut Vec<u8>, reply: Option<&[u8]>, headers_len: Option<usize>, total: usize) {
+    if let Some(reply) = reply {
+        push_field(out, reply);
+    }
+    if let Some(len) = headers_len {
+        push_field(out, Decimal::new(len as u64).as_bytes());
+    }
+    push_field(out, Decimal::new(total as u64).as_bytes());
+    out.extend_from_slice(CRLF);
+}
+
+/// Append `SUB <subject> [queue] <sid>`.
 pub fn encode_sub(out: &mut Vec<u8>, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
     out.extend_from_slice(b"SUB ");
     out.extend_from_slice(subject);
@@ -195,7 +225,8 @@ pub fn encode_sub(out: &mut Vec<u8>, subject: &[u8], queue: Option<&[u8]>, sid: 
     out.extend_from_slice(CRLF);
 }
 
-/// `UNSUB <sid> [max]`. Servers read at most nine digits of `max`, and take more for "now".
+/// Append `UNSUB <sid> [max]`. Servers read at most nine digits of `max`, and take a longer one as
+/// "now".
 pub fn encode_unsub(out: &mut Vec<u8>, sid: &[u8], max: Option<u64>) {
     out.extend_from_slice(b"UNSUB ");
     out.extend_from_slice(sid);
@@ -205,7 +236,7 @@ pub fn encode_unsub(out: &mut Vec<u8>, sid: &[u8], max: Option<u64>) {
     out.extend_from_slice(CRLF);
 }
 
-/// `-ERR '<text>'`, with the single quotes that clients insist on. The texts are in
+/// Append `-ERR '<text>'`, with the single quotes that clients require. The texts are in
 /// [`error`](super::error).
 pub fn encode_err(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"-ERR '");
@@ -213,22 +244,22 @@ pub fn encode_err(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"'\r\n");
 }
 
-/// `INFO <json>`
+/// Append `INFO <json>`.
 pub fn encode_info(out: &mut Vec<u8>, info: &ServerInfo) {
     out.extend_from_slice(b"INFO ");
     info.encode_json(out);
     out.extend_from_slice(CRLF);
 }
 
-/// `CONNECT <json>`
+/// Append `CONNECT <json>`.
 pub fn encode_connect(out: &mut Vec<u8>, options: &ConnectOptions) {
     out.extend_from_slice(b"CONNECT ");
     options.encode_json(out);
     out.extend_from_slice(CRLF);
 }
 
-/// The answer to a request to `subject` that nobody is subscribed to: an `HMSG` to `reply` with
-/// status 503 and no payload, which names the subject since nats-server 2.12.
+/// Append the status for a request to `subject` without a subscriber: an `HMSG` to `reply` with
+/// status 503 and no payload. It names the subject, as nats-server does since 2.12.
 pub fn encode_no_responders(out: &mut Vec<u8>, reply: &[u8], sid: &[u8], subject: &[u8]) {
     let len = NO_RESPONDERS_STATUS.len() + subject.len() + 2 * CRLF.len();
     let digits = Decimal::new(len as u64);
@@ -254,6 +285,18 @@ mod tests {
         let text = String::from_utf8_lossy(&out).into_owned();
         assert!(text.starts_with("before "), "{text}");
         text["before ".len()..].to_owned()
+    }
+
+    #[test]
+    fn a_line_and_the_rest_are_the_whole_operation() {
+        for reply in [None, Some(&b"r"[..])] {
+            let whole = encoded(|out| encode_msg(out, b"a", b"1", reply, b"hello"));
+            let line = encoded(|out| encode_message_line(out, b"a", b"1", reply, None, 5));
+            assert_eq!(whole, line + "hello\r\n");
+            let whole = encoded(|out| encode_hmsg(out, b"a", b"1", reply, b"H", b"hello"));
+            let line = encoded(|out| encode_message_line(out, b"a", b"1", reply, Some(1), 6));
+            assert_eq!(whole, line + "Hhello\r\n");
+        }
     }
 
     #[test]

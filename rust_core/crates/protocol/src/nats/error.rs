@@ -1,13 +1,13 @@
-//! What can be wrong with an operation, and the exact texts that `-ERR` carries.
+//! Errors of operations, and the exact texts that `-ERR` carries.
 //!
-//! Clients match on these texts, and several give up for good on one that they do not know, so a
-//! server sends these and no others. Each is sent in single quotes; see [`encode_err`].
+//! Clients match on these texts, and several give up for good on an unknown one. A server therefore
+//! sends only these texts. Each is sent in single quotes; see [`encode_err`].
 //!
 //! [`encode_err`]: super::encode::encode_err
 
 use std::fmt::{self, Write};
 
-/// Fatal: credentials refused, or the first operation was not `CONNECT` where one is required.
+/// Fatal: refused credentials, or an operation before a required `CONNECT`.
 pub const AUTHORIZATION_VIOLATION: &str = "Authorization Violation";
 /// Fatal: no `CONNECT` within the time allowed.
 pub const AUTHENTICATION_TIMEOUT: &str = "Authentication Timeout";
@@ -17,7 +17,7 @@ pub const USER_AUTHENTICATION_EXPIRED: &str = "User Authentication Expired";
 pub const ACCOUNT_AUTHENTICATION_EXPIRED: &str = "Account Authentication Expired";
 /// Fatal: the user was revoked.
 pub const USER_AUTHENTICATION_REVOKED: &str = "User Authentication Revoked";
-/// Fatal: no such operation, or a payload that does not end where its size says.
+/// Fatal: an unknown operation, or a payload that is longer or shorter than its size.
 pub const UNKNOWN_PROTOCOL_OPERATION: &str = "Unknown Protocol Operation";
 /// Fatal: a control line longer than `max_control_line`.
 pub const MAX_CONTROL_LINE_EXCEEDED: &str = "maximum control line exceeded";
@@ -27,28 +27,31 @@ pub const MAX_PAYLOAD_VIOLATION: &str = "Maximum Payload Violation";
 pub const NO_MEMORY: &str = "no memory for more connections";
 /// Fatal: the server is full.
 pub const MAX_CONNECTIONS_EXCEEDED: &str = "maximum connections exceeded";
+/// Fatal: the client's address has as many connections as it may have.
+pub const MAX_CONNECTIONS_OF_ADDRESS_EXCEEDED: &str =
+    "maximum connections from this address exceeded";
 /// Fatal: the account is full.
 pub const MAX_ACCOUNT_CONNECTIONS_EXCEEDED: &str = "maximum account active connections exceeded";
 /// Fatal: `CONNECT` with a `protocol` other than 0 or 1.
 pub const INVALID_CLIENT_PROTOCOL: &str = "invalid client protocol";
-/// Fatal: `CONNECT` asked for `no_responders` without `headers`.
+/// Fatal: `CONNECT` with `no_responders` but without `headers`.
 pub const NO_RESPONDERS_REQUIRES_HEADERS: &str = "no responders requires headers support";
 /// Fatal: too many PINGs without a PONG.
 pub const STALE_CONNECTION: &str = "Stale Connection";
-/// Fatal: a plain connection where TLS is required.
+/// Fatal: a plain connection to a server that requires TLS.
 pub const TLS_REQUIRED: &str = "Secure Connection - TLS Required";
 /// Fatal: too many connections are being made at once.
 pub const CONNECTION_THROTTLING: &str = "Connection throttling is active. Please try again later.";
-/// Not fatal: `SUB` of a subject that breaks the grammar.
+/// Not fatal: `SUB` of an invalid subject.
 pub const INVALID_SUBJECT: &str = "Invalid Subject";
 /// Not fatal: a pedantic client published to a subject that is not a valid literal.
 pub const INVALID_PUBLISH_SUBJECT: &str = "Invalid Publish Subject";
-/// Not fatal: one `SUB` too many.
+/// Not fatal: a `SUB` beyond the limit.
 pub const MAX_SUBSCRIPTIONS_EXCEEDED: &str = "maximum subscriptions exceeded";
 
 const PERMISSIONS_VIOLATION: &str = "Permissions Violation";
 
-/// Whether the server closes the connection after `-ERR` with this text.
+/// Return whether the server closes the connection after `-ERR` with this text.
 ///
 /// A text outside the catalogue counts as fatal, as clients take it. Letter case is ignored.
 #[must_use]
@@ -68,13 +71,13 @@ pub fn is_fatal(text: &str) -> bool {
             .any(|known| text.eq_ignore_ascii_case(known))
 }
 
-/// Not fatal: publishing to `subject` is not permitted.
+/// Return a text that is not fatal: publishing to `subject` is not permitted.
 #[must_use]
 pub fn publish_denied(subject: &[u8]) -> String {
     format!("{PERMISSIONS_VIOLATION} for Publish to {}", Quoted(subject))
 }
 
-/// Not fatal: publishing with the reply subject `reply` is not permitted.
+/// Return a text that is not fatal: publishing with the reply subject `reply` is not permitted.
 #[must_use]
 pub fn reply_denied(reply: &[u8]) -> String {
     format!(
@@ -83,7 +86,8 @@ pub fn reply_denied(reply: &[u8]) -> String {
     )
 }
 
-/// Not fatal: subscribing to `subject`, in the queue group if there is one, is not permitted.
+/// Return a text that is not fatal: subscribing to `subject`, in the queue group if there is one,
+/// is not permitted.
 #[must_use]
 pub fn subscribe_denied(subject: &[u8], queue: Option<&[u8]>) -> String {
     let mut text = format!(
@@ -96,16 +100,19 @@ pub fn subscribe_denied(subject: &[u8], queue: Option<&[u8]>) -> String {
     text
 }
 
-/// Not fatal: `subject` has more tokens than a subscription may have.
+/// Not fatal: subscribing to `subject` is refused, and `why` says which limit it exceeds.
+///
+/// The text is that of nats-server for a subject of too many tokens. Clients give up for good on
+/// a text that they do not know, and this one begins with what they know.
 #[must_use]
-pub fn subscribe_too_many_tokens(subject: &[u8]) -> String {
+pub fn subscribe_refused(subject: &[u8], why: impl fmt::Display) -> String {
     let mut text = subscribe_denied(subject, None);
-    text.push_str(", too many tokens");
+    let _ = write!(text, ", {why}");
     text
 }
 
-/// Bytes in double quotes with quotes, backslashes, controls and invalid UTF-8 escaped, so that
-/// nothing a client sent can end the text or the line that carries it.
+/// Bytes in double quotes. Quotes, backslashes, control characters and invalid UTF-8 are escaped,
+/// so that a client's bytes cannot end the text or its line.
 struct Quoted<'a>(&'a [u8]);
 
 impl fmt::Display for Quoted<'_> {
@@ -146,12 +153,12 @@ pub enum ParseError {
     },
     /// The bytes after a payload are not CR LF.
     PayloadNotTerminated,
-    /// A known operation with unusable arguments: which, and what is wrong with it.
+    /// Known operation with unusable arguments: the operation and the fault.
     Malformed(&'static str),
 }
 
 impl ParseError {
-    /// The text of the `-ERR` that a server sends before it closes, or `None` where the protocol
+    /// Return the text of the `-ERR` that a server sends before it closes; `None` if the protocol
     /// closes without one.
     #[must_use]
     pub const fn err_text(&self) -> Option<&'static str> {
@@ -205,7 +212,7 @@ mod tests {
             r#"Permissions Violation for Subscription to "foo" using queue "q""#
         );
         assert_eq!(
-            subscribe_too_many_tokens(b"a.b"),
+            subscribe_refused(b"a.b", "too many tokens"),
             r#"Permissions Violation for Subscription to "a.b", too many tokens"#
         );
     }
@@ -237,6 +244,7 @@ mod tests {
             MAX_SUBSCRIPTIONS_EXCEEDED,
             "MAXIMUM SUBSCRIPTIONS EXCEEDED",
             &publish_denied(b"x"),
+            &subscribe_refused(b"x", "too long"),
             "permissions violation for something",
         ] {
             assert!(!is_fatal(text), "{text}");

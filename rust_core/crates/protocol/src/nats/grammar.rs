@@ -18,7 +18,7 @@ pub struct FromServer;
 impl Side for FromClient {}
 impl Side for FromServer {}
 
-/// Everything that a control line can begin with.
+/// First word of a control line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Connect,
@@ -36,8 +36,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Whether a blank must follow the name. nats-server reads `CONNECT{}` and takes whatever
-    /// stands between `PING`, `PONG` or `+OK` and the end of the line as nothing.
+    /// Return whether a blank must follow the name. nats-server reads `CONNECT{}`, and ignores text
+    /// between `PING`, `PONG` or `+OK` and the end of the line.
     const fn needs_blank(self) -> bool {
         !matches!(
             self,
@@ -45,7 +45,7 @@ impl Verb {
         )
     }
 
-    /// The parsed arguments, if this operation carries a payload.
+    /// Return the parsed arguments, if this operation carries a payload.
     #[inline]
     pub(super) fn parse_envelope(self, args: &[u8]) -> Result<Option<Envelope<'_>>, ParseError> {
         match self {
@@ -67,13 +67,13 @@ pub(super) mod sealed {
         /// An operation that borrows from the received bytes.
         type Op<'a>;
 
-        /// Every name and what it stands for, the most frequent first. None is the start of another.
+        /// Every name with its verb, the most frequent first. No name is the start of another.
         const VERBS: &'static [(&'static [u8], Verb)];
 
-        /// The operation of a line that carries no payload.
+        /// Return the operation of a line that carries no payload.
         fn parse_line(verb: Verb, args: &[u8]) -> Result<Self::Op<'_>, ParseError>;
 
-        /// The operation of a line and the payload that it announced.
+        /// Return the operation of a line and the payload that it announced.
         fn message<'a>(
             envelope: Envelope<'a>,
             headers: Option<&'a [u8]>,
@@ -170,7 +170,7 @@ impl Grammar for FromServer {
     }
 }
 
-/// `SUB <subject> [queue] <sid>`
+/// Parse `SUB <subject> [queue] <sid>`.
 fn parse_sub(args: &[u8]) -> Result<ClientOp<'_>, ParseError> {
     let fields = Fields::split(args);
     let (subject, queue, sid) = match fields.as_ref().map(Fields::as_slice) {
@@ -185,7 +185,8 @@ fn parse_sub(args: &[u8]) -> Result<ClientOp<'_>, ParseError> {
     })
 }
 
-/// `UNSUB <sid> [max]`. As in nats-server, a maximum that is not a count removes the subscription now.
+/// Parse `UNSUB <sid> [max]`. As in nats-server, a maximum that is not a count removes the
+/// subscription now.
 fn parse_unsub(args: &[u8]) -> Result<ClientOp<'_>, ParseError> {
     let fields = Fields::split(args);
     match fields.as_ref().map(Fields::as_slice) {
@@ -198,7 +199,7 @@ fn parse_unsub(args: &[u8]) -> Result<ClientOp<'_>, ParseError> {
     }
 }
 
-/// `text` without the pair of single quotes around it, if there is one.
+/// Return `text` without the pair of single quotes around it, if there is one.
 fn unquote(text: &[u8]) -> &[u8] {
     match text {
         [b'\'', inner @ .., b'\''] => inner,
@@ -206,8 +207,8 @@ fn unquote(text: &[u8]) -> &[u8] {
     }
 }
 
-/// The operation that `line` begins with, and what follows its name and one blank; `None` if that
-/// is still open because the line is incomplete. Letter case is ignored.
+/// Return the operation that `line` begins with, and the text after its name and one blank. `None`
+/// if an incomplete line leaves the operation open. Letter case is ignored.
 #[inline]
 pub(super) fn split_verb<'a>(
     verbs: &[(&[u8], Verb)],

@@ -10,7 +10,7 @@ const CRLF: &[u8] = b"\r\n";
 pub enum HeadersError {
     /// The block does not begin with `NATS/1.0`.
     Version,
-    /// What follows the version is not a three-digit code and a description.
+    /// A version that is not followed by a three-digit code and a description.
     Status,
     /// A line without a colon, or a name that is empty or holds blanks, colons or line ends, or a
     /// value that holds line ends.
@@ -50,7 +50,7 @@ pub struct Headers<'a> {
 }
 
 impl<'a> Headers<'a> {
-    /// Reads a whole block, from `NATS/1.0` to the empty line that ends it. Lines may end in a bare
+    /// Read a whole block, from `NATS/1.0` to the empty line that ends it. Lines may end in a bare
     /// LF.
     ///
     /// # Errors
@@ -76,14 +76,14 @@ impl<'a> Headers<'a> {
         }
     }
 
-    /// The status, if the first line has one.
+    /// Return the status, if the first line has one.
     #[must_use]
     pub const fn status(&self) -> Option<Status<'a>> {
         self.status
     }
 
-    /// Names and values in order, case preserved, repeated names repeated; values are without the
-    /// blanks around them.
+    /// Return names and values in order, with case and repetitions preserved; values without
+    /// surrounding blanks.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut rest = self.fields;
         std::iter::from_fn(move || {
@@ -93,7 +93,7 @@ impl<'a> Headers<'a> {
         })
     }
 
-    /// The first value of the field called exactly `name`; letter case counts (ADR-4).
+    /// Return the first value of the field called exactly `name`; letter case counts (ADR-4).
     #[must_use]
     pub fn value(&self, name: &[u8]) -> Option<&'a [u8]> {
         self.iter()
@@ -101,14 +101,14 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// The first line without its end, and what follows.
+/// Return the first line without its end, and the bytes after it.
 fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = memchr::memchr(b'\n', bytes)?;
     let line = &bytes[..end];
     Some((line.strip_suffix(b"\r").unwrap_or(line), &bytes[end + 1..]))
 }
 
-/// What follows the version in the first line.
+/// Parse the first line after the version.
 fn parse_status(line: &[u8]) -> Result<Option<Status<'_>>, HeadersError> {
     let text = line.trim_ascii();
     if text.is_empty() {
@@ -135,17 +135,17 @@ fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     is_name(name).then(|| (name, value.trim_ascii()))
 }
 
-/// A name is visible ASCII or UTF-8 without blanks, controls and colons.
+/// Return a name is visible ASCII or UTF-8 without blanks, controls and colons.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && !name.iter().any(|&b| b <= b' ' || b == b':' || b == 0x7f)
 }
 
-/// Appends a header block to `out` and returns its length in bytes.
+/// Append a header block to `out` and return its length in bytes.
 ///
 /// # Errors
 ///
-/// [`HeadersError::Status`] or [`HeadersError::Field`] for what cannot be written without changing
-/// the block's structure; `out` is then as it was.
+/// [`HeadersError::Status`] or [`HeadersError::Field`] for text that would change the block's
+/// structure; `out` is then unchanged.
 pub fn encode_headers<'h>(
     out: &mut Vec<u8>,
     status: Option<Status<'_>>,

@@ -14,7 +14,7 @@ pub struct JsonError {
 }
 
 impl From<serde_json::Error> for JsonError {
-    /// Drops serde_json's message, which may quote a secret.
+    /// Drop serde_json's message, which may quote a secret.
     fn from(error: serde_json::Error) -> Self {
         let what = match error.classify() {
             serde_json::error::Category::Data => "a field of the wrong type, or twice",
@@ -34,7 +34,7 @@ impl fmt::Display for JsonError {
 
 impl std::error::Error for JsonError {}
 
-/// Reads an object and nothing else; serde alone would take a list of values in order, too.
+/// Read an object and nothing else; serde alone would take a list of values in order, too.
 fn parse_object<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, JsonError> {
     if json.trim_ascii_start().first() == Some(&b'{') {
         Ok(serde_json::from_slice(json)?)
@@ -50,7 +50,7 @@ fn parse_object<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, JsonErro
 pub struct Secret(String);
 
 impl Secret {
-    /// The credential itself.
+    /// Return the credential itself.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -69,7 +69,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads `null` as the default, as Go's JSON package leaves a field alone that is null.
+/// Read `null` as the default, as Go's JSON package leaves a field alone that is null.
 fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -78,7 +78,7 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads `null` as true, for the options that are on unless they are turned off.
+/// Read `null` as true, for the options that are on unless they are turned off.
 fn or_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Option::<bool>::deserialize(deserializer).map(|value| value.unwrap_or(true))
 }
@@ -91,7 +91,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// Appends `value` as JSON. Writing to a vector cannot fail, and neither can the serialisation of
+/// Append `value` as JSON. Writing to a vector cannot fail, and neither can the serialisation of
 /// structs of strings, numbers and lists.
 fn append_json(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value).expect("plain structs serialise");
@@ -118,7 +118,7 @@ pub struct ServerInfo {
     pub port: u16,
     /// Whether the server supports headers.
     pub headers: bool,
-    /// Most bytes of a payload, headers included; signed because nats-server sends -1 for none.
+    /// Most bytes of a payload, headers included. Signed because nats-server sends -1 for no limit.
     pub max_payload: i64,
     /// This connection's id.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ pub struct ServerInfo {
     /// The client may speak TLS.
     #[serde(skip_serializing_if = "is_false")]
     pub tls_available: bool,
-    /// What a client with a key signs.
+    /// Text that a client with a key signs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nonce: Option<String>,
     /// Further addresses of the cluster, for the transport that the client uses.
@@ -186,25 +186,25 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// Reads the JSON of an `INFO`. Unknown fields are ignored, absent ones take their defaults.
+    /// Read the JSON of an `INFO`. Unknown fields are ignored, absent ones take their defaults.
     ///
     /// # Errors
     ///
-    /// [`JsonError`] if this is not a JSON object with fields of the right types.
+    /// [`JsonError`] if the text is not a JSON object with fields of the right types.
     pub fn parse(json: &[u8]) -> Result<Self, JsonError> {
         parse_object(json)
     }
 
-    /// Appends the JSON of an `INFO`, without line end.
+    /// Append the JSON of an `INFO`, without line end.
     pub fn encode_json(&self, out: &mut Vec<u8>) {
         append_json(out, self);
     }
 }
 
-/// What a client asks for with `CONNECT`.
+/// Options that a client requests with `CONNECT`.
 ///
-/// The defaults are nats-server's `defaultOpts`, in force before any `CONNECT` and for the fields
-/// that it leaves out: verbose, pedantic and echo are on.
+/// The defaults are nats-server's `defaultOpts`: verbose, pedantic and echo are on. They apply
+/// before any `CONNECT` and for absent fields.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConnectOptions {
@@ -235,7 +235,7 @@ pub struct ConnectOptions {
     /// The client supports headers.
     #[serde(deserialize_with = "or_default")]
     pub headers: bool,
-    /// A request that nobody receives is to be answered with status 503.
+    /// Whether a request without a subscriber is answered with status 503.
     #[serde(deserialize_with = "or_default")]
     pub no_responders: bool,
     /// User name.
@@ -271,7 +271,7 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The options of a connection that never sends `CONNECT`.
+    /// Return the options of a connection that never sends `CONNECT`.
     #[must_use]
     pub const fn telnet() -> Self {
         Self {
@@ -296,18 +296,18 @@ impl ConnectOptions {
         }
     }
 
-    /// Reads the JSON of a `CONNECT`. Unknown fields are ignored; absent and null ones take their
+    /// Read the JSON of a `CONNECT`. Unknown fields are ignored; absent and null ones take their
     /// defaults.
     ///
     /// # Errors
     ///
-    /// [`JsonError`] if this is not a JSON object with fields of the right types, upon which the
-    /// connection is closed without `-ERR`.
+    /// [`JsonError`] if the text is not a JSON object with fields of the right types. The server
+    /// then closes the connection without `-ERR`.
     pub fn parse(json: &[u8]) -> Result<Self, JsonError> {
         parse_object(json)
     }
 
-    /// Checks what a server must refuse whoever asks, in nats-server's order.
+    /// Check the options that a server must refuse for every client, in nats-server's order.
     ///
     /// # Errors
     ///
@@ -325,7 +325,7 @@ impl ConnectOptions {
         Ok(())
     }
 
-    /// Appends the JSON of a `CONNECT`, without line end.
+    /// Append the JSON of a `CONNECT`, without line end.
     pub fn encode_json(&self, out: &mut Vec<u8>) {
         append_json(out, self);
     }

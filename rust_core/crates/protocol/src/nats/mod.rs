@@ -1,18 +1,18 @@
 //! The NATS client protocol, in both directions.
 //!
-//! A stream of control lines, some of which announce a payload:
+//! A stream consists of control lines, some of which announce a payload:
 //!
 //! ```text
 //! PUB <subject> [reply] <size>␍␊<payload>␍␊        client to server
 //! MSG <subject> <sid> [reply] <size>␍␊<payload>␍␊  server to client
 //! ```
 //!
-//! [`Parser`] turns received bytes into [`ClientOp`]s (what a server receives) or [`ServerOp`]s
-//! (what a client receives) that borrow from those bytes. [`encode`] appends operations to a
-//! caller's buffer. [`ServerInfo`] and [`ConnectOptions`] are the JSON of `INFO` and `CONNECT`,
-//! [`Headers`] reads a header block, [`error`] holds the exact texts of `-ERR`.
+//! [`Parser`] parses received bytes to [`ClientOp`]s (for a server) or [`ServerOp`]s (for a
+//! client), which borrow from those bytes. [`encode`] appends operations to a caller's buffer.
+//! [`ServerInfo`] and [`ConnectOptions`] are the JSON of `INFO` and `CONNECT`, [`Headers`] reads a
+//! header block, [`error`] holds the exact texts of `-ERR`.
 //!
-//! Where the protocol's documentation and nats-server's code differ, this follows the code.
+//! The crate follows nats-server's code if its documentation differs.
 
 mod args;
 pub mod encode;

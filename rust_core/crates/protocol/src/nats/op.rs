@@ -1,8 +1,8 @@
 use std::fmt;
 
-/// An operation that a server receives from a client.
+/// Operation that a server receives from a client.
 ///
-/// Slices borrow from the received bytes; subjects, queue groups and SIDs hold no blanks and no
+/// Slices borrow from the received bytes. Subjects, queue groups and SIDs hold no blanks and no
 /// line ends, but are not checked further.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ClientOp<'a> {
@@ -12,7 +12,7 @@ pub enum ClientOp<'a> {
     Pub {
         /// The subject to publish to.
         subject: &'a [u8],
-        /// Where answers are expected.
+        /// Subject for the reply, if one is expected.
         reply: Option<&'a [u8]>,
         /// The header block from `NATS/1.0` to the empty line that ends it; `Some` for `HPUB` only.
         headers: Option<&'a [u8]>,
@@ -32,9 +32,9 @@ pub enum ClientOp<'a> {
     Unsub {
         /// The subscription's name.
         sid: &'a [u8],
-        /// Remove it once so many messages have been delivered since `SUB`, at most 999,999,999.
-        /// `None` removes it now: so do 0 and everything else that is not a number of one to nine
-        /// digits.
+        /// Number of messages since `SUB` after which the subscription ends, at most 999,999,999.
+        /// `None` ends it now, as 0 and every maximum that is not a number of one to nine digits
+        /// do.
         max: Option<u64>,
     },
     /// `PING`, to be answered by `PONG`.
@@ -60,7 +60,7 @@ pub enum ServerOp<'a> {
         subject: &'a [u8],
         /// The subscription that it is delivered to.
         sid: &'a [u8],
-        /// Where answers are expected.
+        /// Subject for the reply, if one is expected.
         reply: Option<&'a [u8]>,
         /// The header block from `NATS/1.0` to the empty line that ends it; `Some` for `HMSG` only.
         headers: Option<&'a [u8]>,

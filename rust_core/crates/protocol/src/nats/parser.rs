@@ -15,13 +15,13 @@ pub const DEFAULT_MAX_CONTROL_LINE: usize = 4096;
 /// Limit of a payload in bytes, as in nats-server.
 pub const DEFAULT_MAX_PAYLOAD: usize = 1024 * 1024;
 
-/// What follows a payload.
+/// Line end after a payload.
 const TERMINATOR: &[u8] = b"\r\n";
-/// A kept control line is at most this much longer than the limit on its arguments: the longest
-/// name, the blank after it, CR LF and the byte that shows an excess, rounded up.
+/// Most bytes of an incomplete control line beyond the limit on its arguments: the longest name,
+/// the blank after it, CR LF and the byte that shows an excess, rounded up.
 const LINE_SLACK: usize = 16;
 
-/// What a parser accepts. Passed with every call, because it changes while a connection lives.
+/// Limits of a parser. They are passed with every call, because they change during a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of a control line behind the operation's name and one blank. A client should
@@ -33,7 +33,7 @@ pub struct Limits {
     pub headers: bool,
 }
 
-/// For what has been checked before.
+/// Limits for an operation that was checked before.
 const UNLIMITED: Limits = Limits {
     max_control_line: usize::MAX,
     max_payload: usize::MAX,
@@ -50,7 +50,7 @@ impl Default for Limits {
     }
 }
 
-/// What the bytes from the start of an operation amount to.
+/// Outcome of reading the bytes from the start of an operation.
 enum Scan<O> {
     /// More are needed.
     Partial(Stage),
@@ -66,11 +66,11 @@ enum Stage {
     Payload { total: usize },
     /// The operation was handed out, and may be forgotten.
     Taken,
-    /// Nothing can be read any more.
+    /// After an error: all input is discarded.
     Failed,
 }
 
-/// Reads the operation at the start of `bytes`, of which the first `scanned` hold no LF.
+/// Read the operation at the start of `bytes`, of which the first `scanned` hold no LF.
 #[inline]
 fn scan<'a, S: Grammar>(
     bytes: &'a [u8],
@@ -109,7 +109,7 @@ fn scan<'a, S: Grammar>(
     Ok(Scan::Whole(S::message(envelope, headers, payload), total))
 }
 
-/// Checks an announced payload against what the connection may send.
+/// Check an announced payload against the connection's limits.
 #[inline]
 fn check(envelope: &Envelope<'_>, limits: &Limits) -> Result<(), ParseError> {
     if envelope.header_len.is_some() && !limits.headers {
@@ -124,7 +124,8 @@ fn check(envelope: &Envelope<'_>, limits: &Limits) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Whether `bytes` hold an operation of `total` bytes; its final CR LF is checked as it arrives.
+/// Return whether `bytes` hold an operation of `total` bytes. Its final CR LF is checked as it
+/// arrives.
 #[inline]
 fn is_terminated(bytes: &[u8], total: usize) -> Result<bool, ParseError> {
     let end = total - TERMINATOR.len();
@@ -135,19 +136,19 @@ fn is_terminated(bytes: &[u8], total: usize) -> Result<bool, ParseError> {
     Ok(tail.len() == TERMINATOR.len())
 }
 
-/// The start of an operation whose end has not arrived.
-struct Kept {
+/// Start of an operation whose end has not arrived.
+struct PartialOp {
     bytes: Vec<u8>,
     stage: Stage,
 }
 
-impl Kept {
+impl PartialOp {
     const FAILED: Self = Self {
         bytes: Vec::new(),
         stage: Stage::Failed,
     };
 
-    /// Takes from `input` what belongs to the operation, until that is whole or `input` used up.
+    /// Take from `input` the bytes of the operation, until it is whole or `input` is used up.
     fn complete<S: Grammar>(
         &mut self,
         limits: &Limits,
@@ -181,12 +182,12 @@ impl Kept {
         Ok(())
     }
 
-    /// Moves up to `count` bytes of `input` here, while the operation has at most `most`.
+    /// Move up to `count` bytes of `input` here, while the operation has at most `most`.
     fn take(&mut self, count: usize, most: usize, input: &mut &[u8]) {
         let len = self.bytes.len();
         let (taken, rest) = input.split_at(count.min(input.len()).min(most.saturating_sub(len)));
         if len + taken.len() > self.bytes.capacity() {
-            // Doubles as a vector does on its own, but not beyond what the operation can use.
+            // Doubles as a vector does on its own, but not beyond the operation's size.
             let doubled = self.bytes.capacity().saturating_mul(2).min(most);
             let target = doubled.max(len + taken.len());
             self.bytes.reserve_exact(target - len);
@@ -196,20 +197,20 @@ impl Kept {
     }
 }
 
-/// Reads operations from a byte stream that may be cut anywhere.
+/// Parser of operations in a byte stream, which may be cut anywhere.
 ///
-/// An operation that lies whole in the input borrows from it. Of one that does not, the bytes so
-/// far are kept until the rest has come; nothing is kept, and nothing allocated, in between.
-/// Memory grows with what has arrived, not with what was announced, and stays within the limits.
+/// An operation that lies whole in the input borrows from it. Of any other, the received bytes are
+/// kept until the rest arrives. Between operations nothing is kept, and nothing is allocated.
+/// Memory grows with the received bytes, not with the announced size, and stays within the limits.
 ///
 /// After an error the parser has failed for good: it consumes every input and yields nothing.
 pub struct Parser<S> {
-    kept: Option<Box<Kept>>,
+    kept: Option<Box<PartialOp>>,
     side: PhantomData<fn() -> S>,
 }
 
 impl<S: Side> Parser<S> {
-    /// A parser at the start of a stream. Allocates nothing.
+    /// Return a parser at the start of a stream. Allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -218,21 +219,21 @@ impl<S: Side> Parser<S> {
         }
     }
 
-    /// Bytes of memory held for an operation that is incomplete, or whose end was just handed out.
+    /// Return the bytes of memory held for an operation that is incomplete, or was just returned.
     #[must_use]
     pub fn kept_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, |kept| kept.bytes.capacity())
     }
 
-    /// The next operation, consuming `input` from its front.
+    /// Return the next operation, consuming `input` from its front.
     ///
-    /// `None` means that `input` is used up; call again with what arrives next. The limits apply to
+    /// `None` means that `input` is used up; call again with the next bytes. The limits apply to
     /// operations whose control line has not been read yet.
     ///
     /// # Errors
     ///
-    /// Any [`ParseError`], as soon as the bytes so far allow no other outcome, however they were
-    /// cut. What the stream holds after that is unknown, so the connection has to be closed.
+    /// Any [`ParseError`], as soon as the bytes so far allow no other outcome, wherever they were
+    /// cut. The rest of the stream cannot be read, so the connection has to be closed.
     #[inline]
     pub fn next<'s, 'i: 's>(
         &'s mut self,
@@ -256,24 +257,24 @@ impl<S: Side> Parser<S> {
             }
             Ok(Scan::Partial(stage)) => {
                 let bytes = bytes.to_vec();
-                self.keep(Kept { bytes, stage }, input);
+                self.keep(PartialOp { bytes, stage }, input);
                 Ok(None)
             }
             Err(error) => {
-                self.keep(Kept::FAILED, input);
+                self.keep(PartialOp::FAILED, input);
                 Err(error)
             }
         }
     }
 
-    /// Consumes the input and remembers what it came to.
+    /// Consume the input and keep the incomplete operation.
     #[cold]
-    fn keep(&mut self, kept: Kept, input: &mut &[u8]) {
+    fn keep(&mut self, kept: PartialOp, input: &mut &[u8]) {
         *input = &[];
         self.kept = Some(Box::new(kept));
     }
 
-    /// Continues an operation that earlier input began.
+    /// Continue an operation that earlier input began.
     #[cold]
     fn next_kept(
         &mut self,
@@ -284,7 +285,7 @@ impl<S: Side> Parser<S> {
             return Ok(None);
         };
         if let Err(error) = kept.complete::<S>(limits, input) {
-            **kept = Kept::FAILED;
+            **kept = PartialOp::FAILED;
             *input = &[];
             return Err(error);
         }
@@ -305,7 +306,7 @@ impl<S: Side> Default for Parser<S> {
 }
 
 impl<S> fmt::Debug for Parser<S> {
-    /// Shows no received bytes: a kept `CONNECT` may hold a password.
+    /// Show no received bytes: a kept `CONNECT` may hold a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.kept.as_deref();
         f.debug_struct("Parser")

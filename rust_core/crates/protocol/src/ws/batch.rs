@@ -1,20 +1,20 @@
-//! Gathers what is sent at once into as few binary frames as possible.
+//! Gathering of output into as few binary frames as possible.
 //!
-//! A frame's header stands before its payload, but how long the payload will be is known only
-//! when everything has been appended. [`Batch`] therefore reserves the header's place, lets the
-//! owner append, and writes the header when the frame is sealed. Only the header of a payload
-//! below 126 bytes is shorter than what was reserved, and so few bytes are cheap to move.
+//! A frame's header stands before its payload, but the payload's length is known only after the
+//! last append. [`Batch`] therefore reserves room for the header, lets the owner append, and writes
+//! the header when the frame is sealed. Only a payload below 126 bytes has a shorter header than
+//! the reserved room, and so few bytes are cheap to move.
 
 use super::frame::{self, OpCode};
 use super::mask;
 
-/// The longest payload whose length takes 16 bits.
+/// Longest payload whose length takes 16 bits.
 const SHORT: usize = u16::MAX as usize;
 
 /// The open frame at the end of a buffer, if any. Four bytes of state for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Where the reserved header starts, [`NONE`] without an open frame.
+    /// Start of the reserved header; [`NONE`] without an open frame.
     start: u32,
 }
 
@@ -33,9 +33,9 @@ impl Batch {
         Self { start: NONE }
     }
 
-    /// To be called before each append of `len` bytes to `out`: opens a frame, unless the open one
-    /// has room; one without room is sealed with `key`. Whether there is a key must stay the same
-    /// for one connection.
+    /// Open a frame for `len` bytes that are about to be appended to `out`, unless the open frame
+    /// has room. A frame without room is sealed with `key`. Either all calls for a connection have
+    /// a key or none.
     #[inline]
     pub fn begin(&mut self, out: &mut Vec<u8>, len: usize, key: Option<[u8; 4]>) {
         if self.start == NONE || out.len() - self.start as usize + len > SHORT {
@@ -43,13 +43,12 @@ impl Batch {
             self.start = out.len() as u32;
             let reserved = frame::header_len(len.max(SHORT), key.is_some());
             out.resize(out.len() + reserved, 0);
-            // Until the header is written, its first byte tells how long its place is.
+            // Until the header is written, its first byte holds the length of the reserved room.
             out[self.start as usize] = reserved as u8;
         }
     }
 
-    /// Completes the open frame, masking its payload where a key is given. Without an open frame
-    /// it does nothing.
+    /// Complete the open frame, if there is one; its payload is masked if a key is given.
     #[inline]
     pub fn seal(&mut self, out: &mut Vec<u8>, key: Option<[u8; 4]>) {
         if self.start == NONE {
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
     use crate::ws::{Decoder, Event, Role};
 
-    /// The payload of each message in `wire`.
+    /// Return the payload of each message in `wire`.
     fn messages(wire: &[u8], role: Role) -> Vec<Vec<u8>> {
         let (mut wire, mut decoder) = (wire.to_vec(), Decoder::new(role, u32::MAX));
         let mut input = wire.as_mut_slice();

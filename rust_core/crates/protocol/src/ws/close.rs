@@ -28,14 +28,26 @@ pub const INTERNAL_ERROR: u16 = 1011;
 /// The longest reason in bytes: a control frame's payload without the code.
 pub const MAX_REASON: usize = MAX_CONTROL_PAYLOAD - 2;
 
-/// Whether a close frame may carry `code` (section 7.4): a code that RFC 6455 or IANA's registry
-/// defines for the wire, or one of the ranges left to libraries (3000) and applications (4000).
+impl Error {
+    /// Return the code for the close frame that answers this error (section 7.4.1).
+    #[must_use]
+    pub const fn close_code(self) -> u16 {
+        match self {
+            Self::MessageTooBig => MESSAGE_TOO_BIG,
+            Self::InvalidUtf8 => INVALID_PAYLOAD,
+            _ => PROTOCOL_ERROR,
+        }
+    }
+}
+
+/// Return whether a close frame may carry `code` (section 7.4): a code that RFC 6455 or IANA's
+/// registry allows on the wire, or one in the ranges of libraries (3000) and applications (4000).
 #[must_use]
 pub const fn is_valid_received_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
-/// Appends a close frame; a client gives its masking key.
+/// Append a close frame; a client gives its masking key.
 ///
 /// A `reason` longer than [`MAX_REASON`] is cut at a character's boundary. A `code` that must not
 /// stand on the wire, such as [`NO_STATUS`], gives a close frame without payload.
@@ -57,7 +69,7 @@ pub fn encode_close(out: &mut Vec<u8>, code: u16, reason: &str, mask: Option<[u8
     }
 }
 
-/// The code and the reason in a close frame's unmasked payload; no code when it is empty.
+/// Return the code and the reason in a close frame's unmasked payload; no code when it is empty.
 ///
 /// # Errors
 /// [`Error::CloseLength`], [`Error::CloseCode`] or [`Error::InvalidUtf8`].

@@ -21,7 +21,7 @@ const FIN: u8 = 0x80;
 const RESERVED: u8 = 0x70;
 const MASK: u8 = 0x80;
 
-/// What a frame carries (section 11.8).
+/// Kind of a frame's content (section 11.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OpCode {
@@ -40,7 +40,7 @@ pub enum OpCode {
 }
 
 impl OpCode {
-    /// Whether this opcode is of a control frame.
+    /// Return whether this opcode is of a control frame.
     #[inline]
     #[must_use]
     pub const fn is_control(self) -> bool {
@@ -66,7 +66,7 @@ impl OpCode {
 pub struct Header {
     /// Whether this frame is its message's last.
     pub fin: bool,
-    /// What the frame carries.
+    /// Kind of the frame's content.
     pub opcode: OpCode,
     /// The payload's length in bytes, at most 2^63 - 1.
     pub len: u64,
@@ -75,8 +75,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Parses the header at the start of `bytes`, received by a side in `role`; returns it with
-    /// its length in bytes, or `None` when more bytes are needed.
+    /// Parse the header at the start of `bytes`, received by a side in `role`; return it with its
+    /// length in bytes, or `None` when more bytes are needed.
     ///
     /// # Errors
     /// Everything that is wrong with the header taken alone, as soon as the byte that shows it is
@@ -131,7 +131,7 @@ impl Header {
     }
 }
 
-/// The payload length that the 7-bit field `short` and the bytes after it say, and what follows.
+/// Return the payload length in the 7-bit field `short` and the bytes after it, and the rest.
 #[inline]
 fn parse_len(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Error> {
     let (len, min, rest) = match short {
@@ -154,7 +154,7 @@ fn parse_len(short: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Error> {
     Ok(Some((len, rest)))
 }
 
-/// The size in bytes of the header of a frame with `len` bytes of payload.
+/// Return the size in bytes of the header of a frame with `len` bytes of payload.
 #[inline]
 #[must_use]
 pub const fn header_len(len: usize, masked: bool) -> usize {
@@ -166,8 +166,8 @@ pub const fn header_len(len: usize, masked: bool) -> usize {
     if masked { base + 4 } else { base }
 }
 
-/// Appends a frame's header with the shortest length encoding; `len` is the payload's length in
-/// bytes, which the caller appends next, masked with `mask` where there is one.
+/// Append a frame's header with the shortest length encoding. `len` is the length of the payload,
+/// which the caller appends next, masked with `mask` if there is one.
 #[inline]
 pub fn encode_header(
     out: &mut Vec<u8>,
@@ -179,7 +179,7 @@ pub fn encode_header(
     compose(fin, opcode, len, mask, |bytes| out.extend_from_slice(bytes));
 }
 
-/// Writes the header at the start of `buf` and returns its length, [`header_len`].
+/// Write the header at the start of `buf` and return its length, [`header_len`].
 ///
 /// This puts a header before a payload that is already in a buffer:
 /// `write_header(&mut buf[start - header_len(len, false)..], ...)`.
@@ -202,8 +202,8 @@ pub fn write_header(
     at
 }
 
-/// Appends a whole frame with FIN set; a client gives its masking key. For control frames
-/// `payload` has at most [`MAX_CONTROL_PAYLOAD`] bytes, which is the caller's to see to.
+/// Append a whole frame with FIN set; a client gives its masking key. The payload of a control
+/// frame must have at most [`MAX_CONTROL_PAYLOAD`] bytes.
 #[inline]
 pub fn encode_frame(out: &mut Vec<u8>, opcode: OpCode, payload: &[u8], mask: Option<[u8; 4]>) {
     debug_assert!(!opcode.is_control() || payload.len() <= MAX_CONTROL_PAYLOAD);
@@ -216,7 +216,7 @@ pub fn encode_frame(out: &mut Vec<u8>, opcode: OpCode, payload: &[u8], mask: Opt
     }
 }
 
-/// Gives the header's bytes to `put`, piece by piece.
+/// Give the header's bytes to `put`, piece by piece.
 #[inline]
 fn compose(
     fin: bool,

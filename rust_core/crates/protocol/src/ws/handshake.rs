@@ -1,15 +1,15 @@
 //! The opening handshake (RFC 6455 section 4), both roles.
 //!
-//! A server parses the request head with [`crate::http::parse_head`], hands it to [`accept`] and
-//! sends what [`encode_accept`] or [`Reject::encode`] appends. A client sends what
-//! [`encode_request`] appends and feeds all received bytes to [`parse_response`] until that
-//! returns a length; the bytes after it are the first frames.
+//! A server parses the request head with [`crate::http::parse_head`], passes it to [`accept`] and
+//! sends the output of [`encode_accept`] or [`Reject::encode`]. A client sends the output of
+//! [`encode_request`] and passes all received bytes to [`parse_response`] until that returns a
+//! length; the bytes after it are the first frames.
 //!
-//! A client may not send frames before it has seen the 101 (section 4.1). Whether bytes after the
-//! request head are refused, or kept and decoded later, is the server's caller's choice: they are
-//! not part of the head. So is a check of `Origin` (section 10.2), which belongs between
-//! [`crate::http::parse_head`] and [`accept`]. Offers of extensions and of subprotocols are
-//! ignored, which declines them (section 4.2.2).
+//! A client may not send frames before it has seen the 101 (section 4.1). Bytes after the request
+//! head are not part of it: the server's caller may refuse them, or keep and decode them later. A
+//! check of `Origin` (section 10.2) is up to the caller, too, between [`crate::http::parse_head`]
+//! and [`accept`]. Offers of extensions and of subprotocols are ignored, which declines them
+//! (section 4.2.2).
 
 use std::fmt;
 
@@ -27,8 +27,8 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// The length of 16 bytes in base64.
 const KEY_LEN: usize = 24;
 
-/// Takes keys whose last character has bits that no byte uses, as most servers do (RFC 4648
-/// section 3.5 leaves it open).
+/// Accepts keys whose last character has unused bits, as most servers do (RFC 4648 section 3.5
+/// leaves it open).
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -64,7 +64,7 @@ pub enum Reject {
     Key,
 }
 
-/// Checks a client's request (section 4.2.1).
+/// Check a client's request (section 4.2.1).
 ///
 /// # Errors
 /// [`Reject`]: [`Reject::NotUpgrade`] for any request that does not ask for WebSocket, however
@@ -105,7 +105,7 @@ pub fn accept(head: &RequestHead<'_>) -> Result<Accept, Reject> {
     }
 }
 
-/// Appends the 101 response; `extra_headers` follow the three that the handshake needs.
+/// Append the 101 response; `extra_headers` follow the three that the handshake needs.
 pub fn encode_accept(out: &mut Vec<u8>, accept: &Accept, extra_headers: &[(&str, &str)]) {
     // Some clients compare the whole value of `Connection`, so it is exactly this.
     http::encode_head(
@@ -121,7 +121,7 @@ pub fn encode_accept(out: &mut Vec<u8>, accept: &Accept, extra_headers: &[(&str,
 }
 
 impl Reject {
-    /// The status of the answer.
+    /// Return the status of the answer.
     #[must_use]
     pub const fn status(self) -> u16 {
         match self {
@@ -132,7 +132,7 @@ impl Reject {
         }
     }
 
-    /// The error's text.
+    /// Return the error's text.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -148,7 +148,7 @@ impl Reject {
         }
     }
 
-    /// Appends the answer, after which the connection is to be closed. Every answer names the
+    /// Append the answer, after which the connection is to be closed. Every answer names the
     /// version that is spoken (section 4.4); a 426 names the protocol too, and lists `Upgrade` in
     /// `Connection`, as that field demands (RFC 9110 sections 7.8 and 15.5.22).
     pub fn encode(self, out: &mut Vec<u8>) {
@@ -183,7 +183,7 @@ impl std::error::Error for Reject {}
 /// Why a client cannot shake hands with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeError {
-    /// The host or the path that was asked for cannot stand in a request.
+    /// The host or the path cannot stand in a request.
     Target,
     /// The response is not well-formed, or its head is too large.
     Http(HttpError),
@@ -197,9 +197,9 @@ pub enum HandshakeError {
     Connection,
     /// `Sec-WebSocket-Accept` is missing, given twice or does not belong to the key.
     Accept,
-    /// The server chose an extension although none was offered.
+    /// The server chose an extension without an offer.
     Extension,
-    /// The server chose a subprotocol although none was offered.
+    /// The server chose a subprotocol without an offer.
     Subprotocol,
 }
 
@@ -230,8 +230,8 @@ impl From<HttpError> for HandshakeError {
     }
 }
 
-/// Appends a client's request. `host` is the authority (`name` or `name:port`), `path` the path
-/// with its query, and `key` 16 bytes that are random for each connection.
+/// Append a client's request. `host` is the authority (`name` or `name:port`), `path` the path with
+/// its query, and `key` 16 bytes that are random for each connection.
 ///
 /// # Errors
 /// [`HandshakeError::Target`] when `host` is empty, `path` does not start with `/`, or either has
@@ -261,7 +261,7 @@ pub fn encode_request(
     Ok(())
 }
 
-/// Checks the server's answer to [`encode_request`] with the same `key` (section 4.1). Returns the
+/// Check the server's answer to [`encode_request`] with the same `key` (section 4.1). Returns the
 /// head's length in bytes, after which frames follow, or `None` when more bytes are needed.
 ///
 /// # Errors
@@ -301,7 +301,7 @@ fn check_response(head: &ResponseHead<'_>, key: &[u8; 16]) -> Result<(), Handsha
     Ok(())
 }
 
-/// Whether `key` is 16 bytes in base64.
+/// Return whether `key` is 16 bytes in base64.
 fn is_key(key: &[u8]) -> bool {
     let mut bytes = [0; KEY_LEN / 4 * 3];
     key.len() == KEY_LEN && matches!(LENIENT.decode_slice(key, &mut bytes), Ok(16))
@@ -311,7 +311,7 @@ fn encoded_key(key: &[u8; 16]) -> [u8; KEY_LEN] {
     base64_array(key)
 }
 
-/// The answer to a key (section 4.2.2, item 5).
+/// Return the answer to a key (section 4.2.2, item 5).
 fn accept_key(key: &[u8]) -> [u8; 28] {
     let digest: [u8; 20] = Sha1::new()
         .chain_update(key)
@@ -321,7 +321,7 @@ fn accept_key(key: &[u8]) -> [u8; 28] {
     base64_array(&digest)
 }
 
-/// `bytes` in base64; `N` is the length that their number gives.
+/// Return `bytes` in base64; `N` is the length of the encoding.
 fn base64_array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     let written = STANDARD.encode_slice(bytes, &mut out);

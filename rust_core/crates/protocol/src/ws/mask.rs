@@ -1,9 +1,9 @@
 //! Masking of payloads (RFC 6455 section 5.3); the same operation masks and unmasks.
 
-/// XORs `data` in place with the endlessly repeated `key`.
+/// XOR `data` in place with the endlessly repeated `key`.
 ///
-/// `offset` is how many bytes of the same frame's payload came before `data`; only its remainder
-/// by four matters.
+/// `offset` is the number of bytes before `data` in the frame's payload; only its remainder by four
+/// matters.
 #[inline]
 pub fn apply(data: &mut [u8], key: [u8; 4], offset: usize) {
     let key = rotated(key, offset);
@@ -19,7 +19,7 @@ pub fn apply(data: &mut [u8], key: [u8; 4], offset: usize) {
     }
 }
 
-/// The key as it applies to the byte `offset` bytes into the payload.
+/// Return the key rotated for the byte `offset` bytes into the payload.
 #[inline]
 #[must_use]
 pub(super) fn rotated(mut key: [u8; 4], offset: usize) -> [u8; 4] {

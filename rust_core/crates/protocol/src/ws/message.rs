@@ -13,41 +13,41 @@ pub enum Kind {
     Binary,
 }
 
-/// What the peer sent. Borrows from the bytes given to [`Decoder::next`] or from the decoder.
+/// Event from the peer. It borrows from the bytes given to [`Decoder::next`] or from the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// The next slice of the open message, unmasked. Slices follow the reads, not the frames.
     Data {
         /// The message's type.
         kind: Kind,
-        /// At least one byte, unless it ends the message. Of a text, any slice of its UTF-8, which
-        /// may end inside a character unless it ends the message.
+        /// At least one byte, unless it ends the message. A slice of a text may end inside a
+        /// character, unless it ends the message.
         bytes: &'a [u8],
         /// Whether the message is complete with this slice.
         end_of_message: bool,
     },
-    /// A ping: answer with a pong that carries the same payload, at most 125 bytes.
+    /// Ping: answer with a pong that carries the same payload, at most 125 bytes.
     Ping(&'a [u8]),
-    /// A pong, asked for or not.
+    /// Pong, with or without a ping before it.
     Pong(&'a [u8]),
     /// A close frame: answer with one unless one was sent, then close the transport.
     Close {
-        /// The code, valid for the wire, where the frame carries one.
+        /// Code, valid on the wire; `None` if the frame carries no code.
         code: Option<u16>,
         /// The reason, often empty.
         reason: &'a str,
     },
 }
 
-/// Decodes one connection's received bytes.
+/// Decoder of one connection's received bytes.
 ///
-/// Call [`Decoder::next`] with each read until it returns `None`; it then has taken all bytes and
-/// kept what it needs: of a data frame nothing but counters, of a header or of a control frame
-/// that two reads share its first bytes.
+/// Call [`Decoder::next`] with each read until it returns `None`; the decoder then has taken all
+/// bytes. It keeps counters for a data frame, and the bytes of a header or control frame that two
+/// reads share.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The payload of a control frame that arrived in parts. Present only while such a frame is
-    /// being received and until the call after the one that yielded it.
+    /// Payload of a control frame that arrived in parts. Present only while such a frame is
+    /// received and until the call after the one that returned it.
     control: Option<Box<Control>>,
     state: State,
     /// Payload bytes that the headers of the open message announced so far.
@@ -55,7 +55,7 @@ pub struct Decoder {
     max_message: u32,
     utf8: Validator,
     role: Role,
-    /// The type of the open message: a fragmented one, or one whose payload is arriving.
+    /// Type of the open message: a fragmented one, or one whose payload is arriving.
     message: Option<Kind>,
 }
 
@@ -98,8 +98,8 @@ enum Step<'i> {
 }
 
 impl Decoder {
-    /// A decoder for the side in `role`. A message of more than `max_message` bytes, summed over
-    /// its fragments, is refused when the header that exceeds the limit arrives.
+    /// Return a decoder for the side in `role`. A message of more than `max_message` bytes, summed
+    /// over its fragments, is refused when the header that exceeds the limit arrives.
     #[must_use]
     pub const fn new(role: Role, max_message: u32) -> Self {
         Self {
@@ -113,13 +113,13 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from the front of `input`, unmasking them in place, up to the next event.
-    /// `None` means that all of `input` was taken.
+    /// Take bytes from the front of `input`, unmasking them in place, up to the next event. `None`
+    /// means that all of `input` was taken.
     ///
-    /// After [`Event::Close`] and after an error it discards its input and returns `None`.
+    /// After [`Event::Close`] and after an error the decoder discards its input and returns `None`.
     ///
     /// # Errors
-    /// The peer broke RFC 6455 or the size limit; see [`Error`] for what to do.
+    /// The peer broke RFC 6455 or the size limit; [`Error`] says what to do.
     #[inline]
     pub fn next<'s, 'i: 's>(
         &'s mut self,
@@ -153,7 +153,7 @@ impl Decoder {
         }
     }
 
-    /// Whether a close frame or an error ended the stream.
+    /// Return whether a close frame or an error ended the stream.
     #[inline]
     #[must_use]
     pub const fn is_closed(&self) -> bool {
@@ -196,7 +196,7 @@ impl Decoder {
         }
     }
 
-    /// Takes a header from `input`, of which the first `kept` bytes may have come before.
+    /// Take a header from `input`, of which the first `kept` bytes may have come before.
     #[inline]
     fn parse_header(
         &mut self,
@@ -232,7 +232,7 @@ impl Decoder {
         }
     }
 
-    /// Checks a header against the open message and the limit, and enters its frame.
+    /// Check a header against the open message and the limit, and enters its frame.
     #[inline]
     fn handle_header(&mut self, header: Header) -> Result<(), Error> {
         let key = header.mask.unwrap_or_default();
@@ -264,8 +264,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes what `input` has of a data frame's `remaining` payload; `None` when the frame ended
-    /// without an event.
+    /// Take the part of a data frame's `remaining` payload that `input` has; `None` if the frame
+    /// ended without an event.
     #[inline]
     fn take_data<'i>(
         &mut self,
@@ -304,7 +304,8 @@ impl Decoder {
         Ok((end_of_message || !bytes.is_empty()).then_some(step))
     }
 
-    /// Takes what `input` has of a control frame's `remaining` payload; `None` when more is to come.
+    /// Take the part of a control frame's `remaining` payload that `input` has; `None` if the rest
+    /// is missing.
     fn take_control<'i>(
         &mut self,
         input: &mut &'i mut [u8],
@@ -358,7 +359,7 @@ impl Default for Control {
 }
 
 impl Control {
-    /// Appends bytes; the frame's header has bounded their sum to the capacity.
+    /// Append bytes; the frame's header has bounded their sum to the capacity.
     fn extend(&mut self, bytes: &[u8]) {
         let start = usize::from(self.len);
         let end = start + bytes.len();
@@ -382,7 +383,7 @@ fn control_event(opcode: OpCode, payload: &[u8]) -> Result<Event<'_>, Error> {
     })
 }
 
-/// Splits off the first `len` bytes of `input`, or all when there are fewer.
+/// Split off the first `len` bytes of `input`, or all when there are fewer.
 #[inline]
 fn take<'i>(input: &mut &'i mut [u8], len: usize) -> &'i mut [u8] {
     let len = len.min(input.len());

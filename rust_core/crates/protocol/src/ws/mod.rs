@@ -1,10 +1,10 @@
 //! WebSocket ([RFC 6455]) for both roles, without I/O.
 //!
-//! 1. [`handshake`] turns an HTTP/1.1 connection into a WebSocket connection.
-//! 2. [`Decoder`] takes received bytes and yields [`Event`]s; it unmasks in place and never
-//!    gathers a message: data arrives in slices of the caller's own read buffer.
-//! 3. [`frame`] and [`close`] append what is to be sent to the caller's buffer; [`Batch`] gathers
-//!    many small appends in one frame.
+//! * [`handshake`] upgrades an HTTP/1.1 connection to a WebSocket connection.
+//! * [`Decoder`] takes received bytes and returns [`Event`]s. It unmasks in place and never gathers
+//!   a message: data arrives in slices of the caller's own read buffer.
+//! * [`frame`] and [`close`] append output to the caller's buffer; [`Batch`] gathers many small
+//!   appends in one frame.
 //!
 //! An [`Error`] ends the connection: send a close frame with [`Error::close_code`] and the error's
 //! text as its reason, then close the transport (RFC 6455 section 7.1.7).
@@ -30,13 +30,13 @@ pub use message::{Decoder, Event, Kind};
 /// Which end of the connection this side is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Receives masked frames, sends unmasked ones.
+    /// The server receives masked frames and sends unmasked ones.
     Server,
-    /// Receives unmasked frames, sends masked ones.
+    /// The client receives unmasked frames and sends masked ones.
     Client,
 }
 
-/// What the peer did wrong. The text ([`fmt::Display`]) fits a close frame's reason.
+/// Violation of the protocol by the peer. The text ([`fmt::Display`]) fits a close frame's reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A reserved bit is set although no extension was negotiated (section 5.2).
@@ -51,7 +51,7 @@ pub enum Error {
     FragmentedControl,
     /// A control frame with more than 125 bytes of payload (section 5.5).
     ControlTooLong,
-    /// A length that a shorter encoding could have said (section 5.2).
+    /// A length in more bytes than it needs (section 5.2).
     LengthNotMinimal,
     /// A 64-bit length whose most significant bit is set (section 5.2).
     LengthOverflow,
@@ -70,17 +70,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The code for the close frame that answers this error (section 7.4.1).
-    #[must_use]
-    pub const fn close_code(self) -> u16 {
-        match self {
-            Self::MessageTooBig => close::MESSAGE_TOO_BIG,
-            Self::InvalidUtf8 => close::INVALID_PAYLOAD,
-            _ => close::PROTOCOL_ERROR,
-        }
-    }
-
-    /// The error's text: at most 123 bytes of ASCII, fit for a close frame's reason.
+    /// Return the error's text: at most 123 bytes of ASCII, fit for a close frame's reason.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {

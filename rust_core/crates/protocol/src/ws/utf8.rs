@@ -7,13 +7,13 @@ pub struct InvalidUtf8;
 /// Validates a text given in pieces and keeps only the character that a piece left incomplete.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Validator {
-    /// The first bytes of an incomplete character; `len` of them, at most three, are meaningful.
+    /// First bytes of an incomplete character, of which `len`, at most three, are valid.
     tail: [u8; 3],
     len: u8,
 }
 
 impl Validator {
-    /// A validator at the start of a text.
+    /// Return a validator at the start of a text.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -22,7 +22,7 @@ impl Validator {
         }
     }
 
-    /// Checks the next piece.
+    /// Check the next piece.
     ///
     /// # Errors
     /// [`InvalidUtf8`] as soon as no continuation could make the text valid, that is, at the
@@ -46,7 +46,7 @@ impl Validator {
         Ok(())
     }
 
-    /// Ends the text and makes the validator ready for the next one.
+    /// End the text and make the validator ready for the next one.
     ///
     /// # Errors
     /// [`InvalidUtf8`] when the text ends inside a character.
@@ -58,7 +58,7 @@ impl Validator {
         }
     }
 
-    /// Takes bytes until the kept character is complete; returns those that follow it.
+    /// Take bytes until the kept character is complete; return the bytes after it.
     fn complete_character<'a>(&mut self, mut bytes: &'a [u8]) -> Result<&'a [u8], InvalidUtf8> {
         let [a, b, c] = self.tail;
         let mut character = [a, b, c, 0];
@@ -86,7 +86,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The number of bytes fed one by one before the first error, `finish` being one more step.
+    /// Return the number of bytes fed one by one before the first error, `finish` being one more
+    /// step.
     fn first_error(bytes: &[u8]) -> Option<usize> {
         let mut validator = Validator::default();
         for (i, byte) in bytes.iter().enumerate() {

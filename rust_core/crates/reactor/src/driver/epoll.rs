@@ -13,9 +13,10 @@ use rustix::net::{
 };
 
 use super::{Accepted, Driver, Event, Events, Held, Outcome, Received, Wait, Write};
+use crate::chunk::Pool;
+use crate::conn_id::ConnId;
 use crate::connections::{Interest, Socket};
-use crate::output::{Output, Pool, WRITE_CHUNKS};
-use crate::slab::ConnId;
+use crate::output::{Output, WRITE_CHUNKS};
 use crate::socket::{self, Mode};
 
 /// Bytes read from one connection at once at most: enough for a busy connection, and small enough to
@@ -30,22 +31,82 @@ const CALLS: usize = 64;
 const WAKE: u64 = u32::MAX as u64;
 const FIRST_LISTENER: u64 = WAKE - 256;
 
-/// What an event of a connection says.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Receipt {
-    is_readable: bool,
-    is_writable: bool,
-    /// The peer has sent its last byte, or the connection has failed: to be read to the end.
-    is_last: bool,
-    has_failed: bool,
+/// News that the kernel has told of a connection and that was not handed out yet. An edge is told once, so it
+/// is kept here. It adds to the news that are kept: a connection waits in one place of a queue however
+/// many edges there are.
+#[derive(Debug, Clone, Copy)]
+struct News {
+    id: ConnId,
+    facts: u8,
 }
 
-/// See the module.
+/// Bits of [`News::facts`]: bytes have arrived.
+const READABLE: u8 = 1;
+/// The peer has sent its last byte, or the connection has failed: to be read to the end.
+const LAST: u8 = 2;
+const FAILED: u8 = 4;
+/// An event waits to be handed out.
+const QUEUED: u8 = 8;
+/// The connection is not read: what arrives waits until it is.
+const HELD: u8 = 16;
+/// The connection waits until its socket takes bytes.
+const WAITS: u8 = 32;
+/// An event that the socket takes bytes waits to be handed out.
+const TOLD: u8 = 64;
+
+impl News {
+    const NONE: Self = Self {
+        id: ConnId::NONE,
+        facts: 0,
+    };
+
+    fn has(&self, facts: u8) -> bool {
+        self.facts & facts != 0
+    }
+
+    /// Add what an event says.
+    fn note(&mut self, flags: epoll::EventFlags, events: &mut Events<()>) {
+        use epoll::EventFlags as Flags;
+        let mut note = |flag, fact| {
+            if flags.intersects(flag) {
+                self.facts |= fact;
+            }
+        };
+        note(Flags::IN, READABLE);
+        note(Flags::RDHUP | Flags::HUP | Flags::ERR, LAST);
+        note(Flags::HUP | Flags::ERR, FAILED);
+        if self.has(READABLE | LAST) && (!self.has(HELD) || self.has(FAILED)) {
+            self.queue(Event::Ready, events);
+        }
+        if flags.contains(Flags::OUT) && self.has(WAITS) && !self.has(TOLD) {
+            self.facts |= TOLD;
+            events.push_writable(self.id);
+        }
+    }
+
+    /// Queue an event unless one waits already.
+    fn queue(&mut self, event: impl FnOnce(ConnId, ()) -> Event<()>, events: &mut Events<()>) {
+        if self.has(QUEUED) {
+            return;
+        }
+        self.facts |= QUEUED;
+        let event = event(self.id, ());
+        if self.has(LAST) {
+            events.push_change(event);
+        } else {
+            events.push(event);
+        }
+    }
+}
+
+/// The epoll driver; see the module.
 pub(crate) struct Epoll {
     epoll: OwnedFd,
     /// `None` once closed.
     listeners: Vec<Option<OwnedFd>>,
     events: Vec<epoll::Event>,
+    /// By the connections' slots.
+    news: Vec<News>,
     buffer: Vec<u8>,
     /// Calls of recv(2) and accept(2) since the last poll.
     receives: u64,
@@ -64,6 +125,7 @@ impl Epoll {
             epoll,
             listeners: listeners.into_iter().map(Some).collect(),
             events: Vec::with_capacity(EVENTS),
+            news: Vec::new(),
             buffer: vec![0; READ_BUFFER],
             receives: 0,
             accepts: 0,
@@ -83,35 +145,73 @@ impl Epoll {
             Err(errno) => Err(errno.into()),
         }
     }
-}
 
-/// Queue an event of a connection.
-fn queue(events: &mut Events<Receipt>, id: ConnId, flags: epoll::EventFlags) {
-    use epoll::EventFlags as Flags;
-    let receipt = Receipt {
-        is_readable: flags.contains(Flags::IN),
-        is_writable: flags.contains(Flags::OUT),
-        is_last: flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR),
-        has_failed: flags.intersects(Flags::HUP | Flags::ERR),
-    };
-    if receipt.is_last {
-        events.push_change(Event::Ready(id, receipt));
-    } else {
-        events.push(Event::Ready(id, receipt));
+    /// Return the news of a connection. One that has just got its slot has none.
+    fn news(&mut self, id: ConnId) -> &mut News {
+        let slot = id.slot() as usize;
+        if slot >= self.news.len() {
+            self.news.resize(slot + 1, News::NONE);
+        }
+        let news = &mut self.news[slot];
+        if news.id != id {
+            *news = News { id, facts: 0 };
+        }
+        news
+    }
+
+    /// Read once.
+    fn read(
+        &mut self,
+        id: ConnId,
+        socket: &Socket,
+        limit: usize,
+        events: &mut Events<()>,
+    ) -> Outcome<'_> {
+        let news = self.news(id);
+        news.facts &= !QUEUED;
+        let Socket::Descriptor { fd, .. } = socket else {
+            return Outcome::Nothing;
+        };
+        if !news.has(READABLE | LAST) {
+            return Outcome::Nothing;
+        }
+        self.receives += 1;
+        let limit = limit.min(self.buffer.len());
+        let read = || rustix::net::recv(fd, &mut self.buffer[..limit], RecvFlags::empty());
+        match retry_on_intr(read).map(|(count, _)| count) {
+            Ok(0) => Outcome::End,
+            Ok(count) => {
+                let news = self.news(id);
+                // A read that brings less than it may has emptied the socket (epoll(7), "Do I need to
+                // continuously read/write").
+                if count == limit || news.has(LAST) {
+                    news.queue(Event::Again, events);
+                } else {
+                    news.facts &= !READABLE;
+                }
+                Outcome::Bytes(&mut self.buffer[..count])
+            }
+            Err(Errno::AGAIN) => {
+                self.news(id).facts &= !READABLE;
+                Outcome::Nothing
+            }
+            Err(errno) => Outcome::Failed(errno),
+        }
     }
 }
 
 impl Driver for Epoll {
-    type Receipt = Receipt;
+    type Receipt = ();
 
-    fn poll(&mut self, wait: Wait<'_, Receipt>) -> std_io::Result<bool> {
+    fn poll(&mut self, wait: Wait<'_, ()>) -> std_io::Result<bool> {
         let mut timeout = wait.timeout;
         wait.calls.receive += std::mem::take(&mut self.receives);
         wait.calls.accept += std::mem::take(&mut self.accepts);
         for _ in 0..CALLS {
             wait.calls.wait += 1;
             let count = self.wait(timeout)?;
-            for event in &self.events {
+            for n in 0..count {
+                let event = self.events[n];
                 match event.data.u64() {
                     // Edge-triggered, it needs not be cleared to tell of the next one.
                     WAKE => {}
@@ -119,7 +219,10 @@ impl Driver for Epoll {
                         let listener = (token - FIRST_LISTENER) as usize;
                         wait.events.note_acceptable(listener);
                     }
-                    token => queue(wait.events, ConnId::from_bits(token), event.flags),
+                    token => {
+                        let news = self.news(ConnId::from_bits(token));
+                        news.note(event.flags, wait.events);
+                    }
                 }
             }
             if count < EVENTS {
@@ -132,61 +235,28 @@ impl Driver for Epoll {
 
     fn receive(
         &mut self,
-        _: ConnId,
+        id: ConnId,
         socket: &mut Socket,
-        receipt: Receipt,
-    ) -> Received<'_, Receipt> {
-        let nothing = Received {
-            outcome: Outcome::Nothing,
-            rearm: false,
-            again: None,
-        };
-        let Socket::Descriptor { fd, .. } = socket else {
-            return nothing;
-        };
-        if !(receipt.is_readable || receipt.is_last) {
-            return nothing;
-        }
-        self.receives += 1;
-        let length = self.buffer.len();
-        let mut again = None;
-        let read = || rustix::net::recv(&*fd, self.buffer.as_mut_slice(), RecvFlags::empty());
-        let outcome = match retry_on_intr(read).map(|(count, _)| count) {
-            Ok(0) => Outcome::End,
-            Ok(count) => {
-                // A read that fills less than the buffer has emptied the socket (epoll(7), "Do I need
-                // to continuously read/write").
-                if count == length || receipt.is_last {
-                    again = Some(receipt);
-                }
-                Outcome::Bytes(&mut self.buffer[..count])
-            }
-            Err(Errno::AGAIN) => Outcome::Nothing,
-            Err(errno) => Outcome::Failed(errno),
-        };
+        (): (),
+        limit: usize,
+        events: &mut Events<()>,
+    ) -> Received<'_> {
+        let outcome = self.read(id, socket, limit, events);
         Received {
             outcome,
             rearm: false,
-            again,
         }
     }
 
-    fn release(&mut self, _: Receipt) {}
-
-    fn hold(&mut self, _: ConnId, socket: &mut Socket, receipt: Receipt, _: bool) -> Held {
+    fn hold(&mut self, id: ConnId, socket: &mut Socket, (): (), _: bool) -> Held {
+        let news = self.news(id);
+        news.facts = news.facts & !QUEUED | HELD;
         let mut failed = None;
-        if let Socket::Descriptor { fd, held, .. } = socket {
-            let before = held.unwrap_or_default();
-            *held = Some(Receipt {
-                is_readable: before.is_readable || receipt.is_readable,
-                is_writable: false,
-                is_last: before.is_last || receipt.is_last,
-                has_failed: before.has_failed || receipt.has_failed,
-            });
-            if receipt.has_failed {
-                let errno = sockopt::socket_error(&*fd).ok().and_then(Result::err);
-                failed = Some(errno.unwrap_or(Errno::PIPE));
-            }
+        if let Socket::Descriptor { fd, .. } = socket
+            && news.has(FAILED)
+        {
+            let errno = sockopt::socket_error(&*fd).ok().and_then(Result::err);
+            failed = Some(errno.unwrap_or(Errno::PIPE));
         }
         Held {
             rearm: false,
@@ -194,8 +264,8 @@ impl Driver for Epoll {
         }
     }
 
-    fn is_writable(&self, _: &Socket, receipt: Receipt) -> bool {
-        receipt.is_writable
+    fn note_writable(&mut self, id: ConnId, _: &mut Socket) {
+        self.news(id).facts &= !TOLD;
     }
 
     fn arm(
@@ -203,14 +273,9 @@ impl Driver for Epoll {
         id: ConnId,
         socket: &mut Socket,
         interest: Interest,
-        events: &mut Events<Receipt>,
+        events: &mut Events<()>,
     ) -> std_io::Result<()> {
-        let Socket::Descriptor {
-            held,
-            fd,
-            is_registered,
-        } = socket
-        else {
+        let Socket::Descriptor { fd, is_registered } = socket else {
             return Ok(());
         };
         if !*is_registered {
@@ -222,11 +287,16 @@ impl Driver for Epoll {
                 events.push_change(Event::Failed(id, errno));
             }
         }
-        if let Some(receipt) = held
-            && interest.read
-        {
-            events.push(Event::Ready(id, *receipt));
-            *held = None;
+        let news = self.news(id);
+        news.facts &= !WAITS;
+        if interest.write {
+            news.facts |= WAITS;
+        }
+        if interest.read && news.has(HELD) {
+            news.facts &= !HELD;
+            if news.has(READABLE | LAST) {
+                news.queue(Event::Ready, events);
+            }
         }
         Ok(())
     }
@@ -261,11 +331,7 @@ impl Driver for Epoll {
         })
     }
 
-    fn accept(
-        &mut self,
-        listener: usize,
-        events: &mut Events<Receipt>,
-    ) -> std_io::Result<Accepted> {
+    fn accept(&mut self, listener: usize, events: &mut Events<()>) -> std_io::Result<Accepted> {
         let Some(Some(socket)) = self.listeners.get(listener) else {
             return Ok(Accepted::Empty);
         };
@@ -281,7 +347,7 @@ impl Driver for Epoll {
                 None => Accepted::Empty,
             },
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Accepted::Exhausted,
-            // None waits, or the connection failed before it was accepted; see accept(2), "Error
+            // No connection waits, or the connection failed before it was accepted; see accept(2), "Error
             // handling".
             Err(_) => Accepted::Empty,
         })
@@ -335,7 +401,7 @@ impl Driver for Epoll {
     }
 
     fn buffer_bytes(&self) -> usize {
-        self.buffer.len()
+        self.buffer.len() + self.news.capacity() * size_of::<News>()
     }
 }
 

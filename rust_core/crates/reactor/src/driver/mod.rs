@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use crate::chunk::Pool;
+use crate::conn_id::ConnId;
 use crate::connections::{Interest, Socket};
-use crate::output::{Output, Pool};
-use crate::slab::ConnId;
+use crate::output::Output;
 use crate::stats::{Calls, Sent};
 
 pub(crate) mod epoll;
@@ -23,7 +24,7 @@ pub(crate) mod uring;
 pub(crate) use events::{Event, Events};
 pub use kind::{DriverChoice, DriverKind};
 
-/// What a driver works on while it waits.
+/// The lists and totals that a driver works on while it waits.
 pub(crate) struct Wait<'a, R> {
     /// Longest time to wait; `None` for ever.
     pub(crate) timeout: Option<Duration>,
@@ -58,15 +59,13 @@ pub(crate) enum Write {
 }
 
 /// The outcome of a read.
-pub(crate) struct Received<'a, R> {
+pub(crate) struct Received<'a> {
     pub(crate) outcome: Outcome<'a>,
     /// The connection is to be armed again.
     pub(crate) rearm: bool,
-    /// There is more, to be read when the others have had their turn.
-    pub(crate) again: Option<R>,
 }
 
-/// What a read brought.
+/// The bytes, or the end, that a read brought.
 pub(crate) enum Outcome<'a> {
     Bytes(&'a mut [u8]),
     Nothing,
@@ -85,7 +84,7 @@ pub(crate) struct Held {
 /// The outcome of accepting.
 pub(crate) enum Accepted {
     Connection(Socket, SocketAddr),
-    /// None was to be had; the driver notes the listener again when one may be.
+    /// No connection was there; the driver notes the listener again when one may be.
     Empty,
     /// Descriptors, slots or memory have run out: try again later. The driver has noted the listener.
     Exhausted,
@@ -93,23 +92,29 @@ pub(crate) enum Accepted {
 
 /// A way to ask the kernel. An error of any call ends the shard: the driver itself has failed.
 pub(crate) trait Driver {
-    /// A handle for what an event tells of a connection.
-    type Receipt: Copy;
+    /// A handle for what an event tells of a connection, used up when the event is handed out.
+    type Receipt;
 
     /// Carry out what the last turn has queued, wait for events, and add them in the order of their
     /// arrival. Return whether the wake-up descriptor must be cleared.
     fn poll(&mut self, wait: Wait<'_, Self::Receipt>) -> io::Result<bool>;
 
-    /// Read what an event announced. A slice stays valid until [`release`](Self::release).
+    /// Read what an event announced, at most `limit` bytes if they are still with the kernel. What is left
+    /// is queued again. A slice stays valid until [`release`](Self::release).
     fn receive(
         &mut self,
         id: ConnId,
         socket: &mut Socket,
         receipt: Self::Receipt,
-    ) -> Received<'_, Self::Receipt>;
+        limit: usize,
+        events: &mut Events<Self::Receipt>,
+    ) -> Received<'_>;
 
-    /// Give back the memory of what was read.
-    fn release(&mut self, receipt: Self::Receipt);
+    /// Give back the memory of what was read last.
+    fn release(&mut self) {}
+
+    /// Give back what the event of a connection that is gone announced.
+    fn discard(&mut self, _receipt: Self::Receipt) {}
 
     /// Keep what an event announced until [`arm`](Self::arm) finds the connection read again. Bytes
     /// that have been received already are forgotten unless `is_kept`.
@@ -121,10 +126,10 @@ pub(crate) trait Driver {
         is_kept: bool,
     ) -> Held;
 
-    /// Whether an event says that the socket takes bytes.
-    fn is_writable(&self, socket: &Socket, receipt: Self::Receipt) -> bool;
+    /// Note that the event is handed out which tells that a socket takes bytes.
+    fn note_writable(&mut self, id: ConnId, socket: &mut Socket);
 
-    /// Bytes that are kept by [`hold`](Self::hold).
+    /// Return how many bytes [`hold`](Self::hold) keeps.
     fn held_bytes(&self) -> usize {
         0
     }
@@ -186,10 +191,10 @@ pub(crate) trait Driver {
     /// Close a socket.
     fn close(&mut self, id: ConnId, socket: Socket) -> io::Result<()>;
 
-    /// Bytes of the driver's own buffers.
+    /// Return how many bytes the driver's own buffers take.
     fn buffer_bytes(&self) -> usize;
 
-    /// Connections that there is room for, where the driver bounds them.
+    /// Return how many connections there is room for, if the driver bounds them.
     fn room(&self) -> Option<usize> {
         None
     }

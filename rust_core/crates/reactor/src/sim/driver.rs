@@ -5,15 +5,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use rustix::io::Errno;
 
-use super::network::{Host, Network, Notice, Read};
+use super::network::{Network, Read};
+use super::state::{Host, Notice};
+use crate::chunk::Pool;
+use crate::conn_id::ConnId;
 use crate::connections::{Interest, Socket};
 use crate::driver::{
     Accepted, Driver, Event, Events, Held, Outcome, Received, Unsent, Wait, Write,
 };
-use crate::output::{Output, Pool, Taken};
-use crate::slab::ConnId;
+use crate::output::{Output, Taken};
 
-/// What an event of a connection says: look.
+/// A hint to look at a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receipt;
 
@@ -44,7 +46,7 @@ impl Sim {
         self.host
     }
 
-    /// Items of writes that are queued.
+    /// Return how many items the writes have that are queued.
     pub(super) fn queued_items(&self) -> u64 {
         self.queued.iter().map(|(_, _, taken)| taken.items()).sum()
     }
@@ -73,7 +75,7 @@ impl Sim {
     }
 }
 
-/// The number of a simulated socket.
+/// Return the number of a simulated socket.
 fn end_of(socket: &Socket) -> Option<usize> {
     match socket {
         Socket::Simulated { end, .. } => Some(*end as usize),
@@ -88,7 +90,9 @@ impl Driver for Sim {
         self.send_queued(&mut wait);
         for notice in self.network.take_notices(self.host) {
             match notice {
-                Notice::Ready(id) => wait.events.push(Event::Ready(id, Receipt)),
+                Notice::Ready(id, false) => wait.events.push(Event::Ready(id, Receipt)),
+                Notice::Ready(id, true) => wait.events.push_change(Event::Ready(id, Receipt)),
+                Notice::Room(id) => wait.events.push_writable(id),
                 Notice::Connected(id, outcome) => {
                     wait.events.push_change(Event::Connected(id, outcome));
                 }
@@ -98,9 +102,25 @@ impl Driver for Sim {
         Ok(true)
     }
 
-    fn receive(&mut self, _: ConnId, socket: &mut Socket, _: Receipt) -> Received<'_, Receipt> {
-        let read = end_of(socket).map(|end| self.network.read(end));
+    fn receive(
+        &mut self,
+        id: ConnId,
+        socket: &mut Socket,
+        _: Receipt,
+        limit: usize,
+        events: &mut Events<Receipt>,
+    ) -> Received<'_> {
+        let end = end_of(socket);
+        let read = end.map(|end| self.network.read(end, limit));
         let (read, more) = read.unwrap_or((Read::Nothing, false));
+        if more {
+            let event = Event::Again(id, Receipt);
+            if end.is_some_and(|end| self.network.is_last(end)) {
+                events.push_change(event);
+            } else {
+                events.push(event);
+            }
+        }
         let outcome = match read {
             Read::Bytes(bytes) => {
                 self.buffer = bytes;
@@ -113,14 +133,11 @@ impl Driver for Sim {
         Received {
             outcome,
             rearm: true,
-            again: more.then_some(Receipt),
         }
     }
 
-    fn release(&mut self, _: Receipt) {}
-
     fn hold(&mut self, _: ConnId, socket: &mut Socket, _: Receipt, _: bool) -> Held {
-        let has_failed = end_of(socket).is_some_and(|end| self.network.has_failed(end));
+        let has_failed = end_of(socket).is_some_and(|end| self.network.hold(end));
         if let Socket::Simulated { has_held, .. } = socket {
             *has_held = true;
         }
@@ -129,6 +146,8 @@ impl Driver for Sim {
             failed: has_failed.then_some(Errno::CONNRESET),
         }
     }
+
+    fn note_writable(&mut self, _: ConnId, _: &mut Socket) {}
 
     fn arm(
         &mut self,
@@ -148,10 +167,6 @@ impl Driver for Sim {
             events.push(Event::Ready(id, Receipt));
         }
         Ok(())
-    }
-
-    fn is_writable(&self, socket: &Socket, _: Receipt) -> bool {
-        end_of(socket).is_some_and(|end| self.network.has_room(end))
     }
 
     fn write(

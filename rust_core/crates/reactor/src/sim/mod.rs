@@ -6,6 +6,7 @@
 
 mod driver;
 mod network;
+mod state;
 mod world;
 
 pub use network::{Endpoint, Network, Received};

@@ -1,90 +1,23 @@
 //! A network of byte streams with delays, bounded buffers and resets.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::state::{End, Host, HostState, LONGEST_DELAY, Notice, Segment, State};
 use crate::clock::Clock;
-use crate::slab::ConnId;
-
-/// Bytes that one direction of a connection holds at most, under way and unread.
-const CAPACITY: usize = 16 * 1024;
-
-/// Longest time that a segment takes.
-const LONGEST_DELAY: Duration = Duration::from_micros(200);
-
-/// A number of a shard in a network.
-pub(super) type Host = usize;
-
-/// An event for a shard.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Notice {
-    /// The end has bytes, an end of the stream, a failure, or room to write.
-    Ready(ConnId),
-    Connected(ConnId, Result<(), Errno>),
-    Acceptable(usize),
-}
-
-enum Segment {
-    Bytes(Vec<u8>),
-    End,
-    Reset,
-}
-
-/// One end of a connection.
-struct End {
-    peer: usize,
-    address: SocketAddr,
-    host: Option<Host>,
-    /// The shard's name for it, once it has one.
-    conn: Option<ConnId>,
-    unread: VecDeque<u8>,
-    under_way: VecDeque<(Instant, Segment)>,
-    /// Bytes under way.
-    bytes_under_way: usize,
-    capacity: usize,
-    has_ended: bool,
-    has_failed: bool,
-    /// The peer writes no more.
-    peer_is_done: bool,
-    /// The last write of this end was cut short.
-    wants_room: bool,
-    is_closed: bool,
-}
-
-impl End {
-    fn room(&self) -> usize {
-        self.capacity
-            .saturating_sub(self.unread.len() + self.bytes_under_way)
-    }
-}
-
-#[derive(Default)]
-struct HostState {
-    notices: VecDeque<(Instant, Notice)>,
-    /// Accepted connections that wait, for each listener.
-    arrivals: Vec<VecDeque<usize>>,
-}
-
-struct State {
-    clock: Clock,
-    rng: u64,
-    ends: Vec<Option<End>>,
-    free: Vec<usize>,
-    hosts: Vec<HostState>,
-    listeners: BTreeMap<SocketAddr, Vec<(Host, usize)>>,
-    next_port: u16,
-}
+use crate::conn_id::ConnId;
 
 /// A virtual network; a handle, cheap to clone.
 #[derive(Clone)]
 pub struct Network(Rc<RefCell<State>>);
 
-/// What a read of an [`Endpoint`] brought.
+/// The outcome of reading from an [`Endpoint`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Received {
     /// Bytes; none when nothing has arrived.
@@ -107,21 +40,37 @@ impl Network {
     /// Make an empty network whose chances follow from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        let clock = Clock::virtual_time();
         Self(Rc::new(RefCell::new(State {
-            clock: Clock::virtual_time(),
+            began: clock.now(),
+            clock,
+            longest_delay: LONGEST_DELAY,
             rng: seed,
             ends: Vec::new(),
             free: Vec::new(),
+            due: BinaryHeap::new(),
+            sent: 0,
             hosts: Vec::new(),
             listeners: BTreeMap::new(),
             next_port: 20_000,
         })))
     }
 
-    /// The network's clock.
+    /// Return the network's clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.0.borrow().clock.clone()
+    }
+
+    /// Return the time at which the network was made.
+    #[must_use]
+    pub fn began(&self) -> Instant {
+        self.0.borrow().began
+    }
+
+    /// Let each segment take at most `longest` from now on; with zero, bytes arrive at once.
+    pub fn set_longest_delay(&self, longest: Duration) {
+        self.0.borrow_mut().longest_delay = longest;
     }
 
     /// Return a number below `bound`, by chance; 0 if `bound` is 0.
@@ -140,13 +89,32 @@ impl Network {
         })
     }
 
-    /// Number of connections' ends that are not closed.
+    /// Reset one of the connections that were made to `address`, the `n`th of those that are open, for
+    /// both sides. Return whether there is one.
+    pub fn cut(&self, address: SocketAddr, n: usize) -> bool {
+        let mut state = self.0.borrow_mut();
+        let ends = state.ends.iter().enumerate();
+        let open = |(_, end): &(usize, &Option<End>)| {
+            end.as_ref().is_some_and(|end| {
+                end.address == address && end.peer != usize::MAX && !end.peer_is_done
+            })
+        };
+        let Some((far, Some(end))) = ends.filter(open).nth(n) else {
+            return false;
+        };
+        let near = end.peer;
+        state.send_to_peer(far, Segment::Reset);
+        state.send_to_peer(near, Segment::Reset);
+        true
+    }
+
+    /// Return the number of connections' ends that are not closed.
     #[must_use]
     pub fn open_ends(&self) -> usize {
         self.0.borrow().ends.iter().flatten().count()
     }
 
-    /// Describe what waits, for whoever looks into a finding.
+    /// Describe what waits, to look into a finding.
     #[must_use]
     pub fn describe(&self) -> String {
         let state = self.0.borrow();
@@ -222,17 +190,17 @@ impl Network {
         taken
     }
 
-    /// When the host has something to hear, or anything is delivered, next.
+    /// Return when the next notice for the host is due.
     pub(super) fn next_due(&self, host: Host) -> Option<Instant> {
         let state = self.0.borrow();
         state.hosts[host].notices.iter().map(|(due, _)| *due).min()
     }
 
-    /// When the next segment arrives.
+    /// Return when the next segment arrives.
     pub(super) fn next_arrival(&self) -> Option<Instant> {
         let state = self.0.borrow();
-        let ends = state.ends.iter().flatten();
-        ends.filter_map(|end| Some(end.under_way.front()?.0)).min()
+        let Reverse((due, ..)) = state.due.peek()?;
+        Some(*due)
     }
 
     pub(super) fn deliver(&self) {
@@ -273,33 +241,56 @@ impl Network {
             && one.conn != Some(conn)
         {
             one.conn = Some(conn);
-            state.notify(end, Notice::Ready(conn));
+            let wants_room = std::mem::take(&mut one.wants_room);
+            state.tell(end);
+            if wants_room {
+                state.tell_room(end);
+            }
         }
     }
 
-    /// Read what has arrived, or a part of it.
-    pub(super) fn read(&self, end: usize) -> (Read, bool) {
+    /// Read at most `limit` bytes of what has arrived, or a part of it. Return also whether there is more to
+    /// be read.
+    pub(super) fn read(&self, end: usize, limit: usize) -> (Read, bool) {
         let mut state = self.0.borrow_mut();
-        let Some(one) = state.ends[end].as_ref() else {
+        let Some(one) = state.ends[end].as_mut() else {
             return (Read::Failed(Errno::BADF), false);
         };
+        one.is_told = false;
         let unread = one.unread.len();
         if unread > 0 {
             let count = match state.below(4) {
                 0 => 1 + state.below(unread),
                 _ => unread,
             };
-            let bytes = state.take_unread(end, count);
-            let more = state.ends[end]
-                .as_ref()
-                .is_some_and(|one| !one.unread.is_empty() || one.has_ended || one.has_failed);
+            let bytes = state.take_unread(end, count.min(limit));
+            let more = state.ends[end].as_mut().is_some_and(|one| {
+                one.is_told = !one.unread.is_empty() || one.is_last();
+                one.is_told
+            });
             return (Read::Bytes(bytes), more);
         }
-        match state.ends[end].as_ref() {
-            Some(one) if one.has_failed => (Read::Failed(Errno::CONNRESET), false),
-            Some(one) if one.has_ended => (Read::End, false),
-            _ => (Read::Nothing, false),
-        }
+        let read = match one {
+            one if one.has_failed => Read::Failed(Errno::CONNRESET),
+            one if one.has_ended => Read::End,
+            _ => Read::Nothing,
+        };
+        (read, false)
+    }
+
+    /// Note that a notice of something to read is used up; whether the connection has failed.
+    pub(super) fn hold(&self, end: usize) -> bool {
+        let mut state = self.0.borrow_mut();
+        state.ends[end].as_mut().is_none_or(|one| {
+            one.is_told = false;
+            one.has_failed
+        })
+    }
+
+    /// Return whether nothing comes after what has arrived at an end.
+    pub(super) fn is_last(&self, end: usize) -> bool {
+        let state = self.0.borrow();
+        state.ends[end].as_ref().is_none_or(End::is_last)
     }
 
     /// Write as much as there is room for, or a part of it; `None` when the connection has failed.
@@ -307,244 +298,24 @@ impl Network {
         let mut state = self.0.borrow_mut();
         let count = state.write(end, bytes)?;
         if count < bytes.len() {
+            let has_room = state.peer_room(end) > 0;
             let one = state.ends[end].as_mut()?;
             one.wants_room = true;
-            let has_room = state.peer_room(end) > 0;
-            if has_room && let Some(conn) = state.ends[end].as_ref()?.conn {
+            if has_room && let Some(conn) = one.conn {
                 // Cut short by chance: there is room again soon.
-                state.ends[end].as_mut()?.wants_room = false;
-                state.notify(end, Notice::Ready(conn));
+                one.wants_room = false;
+                state.notify(end, Notice::Room(conn));
             }
         }
         Some(count)
     }
 
-    pub(super) fn has_room(&self, end: usize) -> bool {
-        let state = self.0.borrow();
-        let has_failed = state.ends[end].as_ref().is_none_or(|one| one.has_failed);
-        has_failed || state.peer_room(end) > 0
-    }
-
-    pub(super) fn has_failed(&self, end: usize) -> bool {
-        let state = self.0.borrow();
-        state.ends[end].as_ref().is_none_or(|one| one.has_failed)
-    }
-
     pub(super) fn end_sending(&self, end: usize) {
-        self.0.borrow_mut().send(end, Segment::End);
+        self.0.borrow_mut().send_to_peer(end, Segment::End);
     }
 
     pub(super) fn close(&self, end: usize) {
         self.0.borrow_mut().close(end);
-    }
-}
-
-impl State {
-    /// SplitMix64 (Steele, Lea, Flood 2014).
-    fn random(&mut self) -> u64 {
-        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.rng;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.random()) * bound as u128) >> 64) as usize
-    }
-
-    fn delay(&mut self) -> Duration {
-        match self.below(4) {
-            0 => Duration::ZERO,
-            _ => LONGEST_DELAY.mul_f64(self.below(1000) as f64 / 1000.0),
-        }
-    }
-
-    fn connect(&mut self, to: SocketAddr, by: Option<(Host, ConnId)>) -> Option<usize> {
-        let listening = self.listeners.get(&to).map_or(0, Vec::len);
-        if listening == 0 {
-            return None;
-        }
-        let chosen = self.below(listening);
-        let (host, listener) = self.listeners.get(&to)?[chosen];
-        self.next_port = self.next_port.wrapping_add(1).max(1024);
-        let address = SocketAddr::from(([127, 0, 0, 1], self.next_port));
-        let near = self.add_end(address, by.map(|(host, _)| host));
-        let far = self.add_end(to, Some(host));
-        if let Some(end) = &mut self.ends[near] {
-            end.peer = far;
-            end.conn = by.map(|(_, conn)| conn);
-        }
-        if let Some(end) = &mut self.ends[far] {
-            end.peer = near;
-        }
-        self.hosts[host].arrivals[listener].push_back(far);
-        let due = self.clock.now() + self.delay();
-        self.hosts[host]
-            .notices
-            .push_back((due, Notice::Acceptable(listener)));
-        Some(near)
-    }
-
-    fn add_end(&mut self, address: SocketAddr, host: Option<Host>) -> usize {
-        let end = End {
-            peer: usize::MAX,
-            address,
-            host,
-            conn: None,
-            unread: VecDeque::new(),
-            under_way: VecDeque::new(),
-            bytes_under_way: 0,
-            capacity: CAPACITY,
-            has_ended: false,
-            has_failed: false,
-            peer_is_done: false,
-            wants_room: false,
-            is_closed: false,
-        };
-        match self.free.pop() {
-            Some(n) => {
-                self.ends[n] = Some(end);
-                n
-            }
-            None => {
-                self.ends.push(Some(end));
-                self.ends.len() - 1
-            }
-        }
-    }
-
-    fn notify(&mut self, end: usize, notice: Notice) {
-        let due = self.clock.now() + self.delay();
-        if let Some(host) = self.ends[end].as_ref().and_then(|one| one.host) {
-            self.hosts[host].notices.push_back((due, notice));
-        }
-    }
-
-    /// Tell the owner of an end that something has happened to it.
-    fn tell(&mut self, end: usize) {
-        if let Some(one) = &self.ends[end]
-            && let (Some(host), Some(conn)) = (one.host, one.conn)
-        {
-            let now = self.clock.now();
-            self.hosts[host]
-                .notices
-                .push_back((now, Notice::Ready(conn)));
-        }
-    }
-
-    fn peer_room(&self, end: usize) -> usize {
-        let peer = self.ends[end]
-            .as_ref()
-            .and_then(|one| self.ends.get(one.peer));
-        peer.and_then(Option::as_ref).map_or(0, End::room)
-    }
-
-    fn write(&mut self, end: usize, bytes: &[u8]) -> Option<usize> {
-        if self.ends[end].as_ref()?.has_failed {
-            return None;
-        }
-        let room = self.peer_room(end).min(bytes.len());
-        let count = match self.below(8) {
-            0 => self.below(room + 1),
-            _ => room,
-        };
-        if count > 0 {
-            self.send(end, Segment::Bytes(bytes[..count].to_vec()));
-        }
-        Some(count)
-    }
-
-    /// Send a segment to the peer of an end, behind those before.
-    fn send(&mut self, end: usize, segment: Segment) {
-        let due = self.clock.now() + self.delay();
-        let Some(peer) = self.ends[end].as_ref().map(|one| one.peer) else {
-            return;
-        };
-        let Some(peer) = self.ends.get_mut(peer).and_then(Option::as_mut) else {
-            return;
-        };
-        if peer.peer_is_done {
-            return;
-        }
-        peer.peer_is_done = !matches!(segment, Segment::Bytes(_));
-        if let Segment::Bytes(bytes) = &segment {
-            peer.bytes_under_way += bytes.len();
-        }
-        let after = peer.under_way.back().map(|(due, _)| *due);
-        let due = after.map_or(due, |after| after.max(due));
-        peer.under_way.push_back((due, segment));
-    }
-
-    fn take_unread(&mut self, end: usize, count: usize) -> Vec<u8> {
-        let Some(one) = &mut self.ends[end] else {
-            return Vec::new();
-        };
-        let bytes = one.unread.drain(..count).collect();
-        let peer = one.peer;
-        if let Some(writer) = self.ends.get_mut(peer).and_then(Option::as_mut)
-            && std::mem::take(&mut writer.wants_room)
-        {
-            self.tell(peer);
-        }
-        bytes
-    }
-
-    /// Let everything arrive that is due.
-    fn deliver(&mut self) {
-        let now = self.clock.now();
-        for n in 0..self.ends.len() {
-            let mut has_news = false;
-            while let Some(end) = &mut self.ends[n]
-                && end.under_way.front().is_some_and(|(due, _)| *due <= now)
-                && let Some((_, segment)) = end.under_way.pop_front()
-            {
-                has_news = true;
-                match segment {
-                    Segment::Bytes(bytes) => {
-                        end.bytes_under_way -= bytes.len();
-                        if end.is_closed {
-                            continue;
-                        }
-                        end.unread.extend(bytes);
-                    }
-                    Segment::End => end.has_ended = true,
-                    Segment::Reset => end.has_failed = true,
-                }
-            }
-            if has_news {
-                self.tell(n);
-            }
-        }
-    }
-
-    /// Close an end: the peer is told in order, or by a reset where bytes were not read.
-    fn close(&mut self, end: usize) {
-        let Some(one) = &self.ends[end] else {
-            return;
-        };
-        let is_clean = one.unread.is_empty() && one.bytes_under_way == 0;
-        let peer = one.peer;
-        self.send(
-            end,
-            if is_clean {
-                Segment::End
-            } else {
-                Segment::Reset
-            },
-        );
-        self.ends[end] = None;
-        match self.ends.get_mut(peer).and_then(Option::as_mut) {
-            // Writing to it fails from now on.
-            Some(one) if one.peer == end => {
-                one.peer = usize::MAX;
-                if std::mem::take(&mut one.wants_room) {
-                    self.tell(peer);
-                }
-            }
-            _ => {}
-        }
-        self.free.push(end);
     }
 }
 
@@ -587,7 +358,8 @@ impl Endpoint {
 
     /// Reset the connection.
     pub fn reset(self) {
-        self.network.0.borrow_mut().send(self.end, Segment::Reset);
+        let mut state = self.network.0.borrow_mut();
+        state.send_to_peer(self.end, Segment::Reset);
     }
 }
 

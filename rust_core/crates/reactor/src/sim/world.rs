@@ -1,14 +1,14 @@
 //! Shards in one thread, run in an order that follows from a seed.
 
 use std::cell::RefCell;
+use std::io as std_io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::driver::Sim;
 use super::network::Network;
-use crate::handler::Handler;
-use crate::io::Io;
+use crate::handler::{Handler, Io};
 use crate::mailbox::Mailboxes;
 use crate::turn::Turn;
 
@@ -23,44 +23,54 @@ pub struct Hosted<H: Handler> {
     /// Until when its thread is busy with the last turn.
     busy_until: Instant,
     has_ended: bool,
+    at_end: Option<AtEnd>,
 }
 
+/// A call that follows the end of a shard; told whether its driver had failed.
+type AtEnd = Box<dyn FnOnce(std_io::Result<()>)>;
+
 impl<H: Handler> Hosted<H> {
-    /// The handler.
+    /// Return the handler.
     pub fn handler(&self) -> &H {
         &self.handler
     }
 
-    /// The handler, to change.
+    /// Return the handler, to change.
     pub fn handler_mut(&mut self) -> &mut H {
         &mut self.handler
     }
 
-    /// The shard's connections.
+    /// Return the shard's connections.
     pub fn io(&self) -> &Io<H> {
         &self.turn.io
     }
 
-    /// The shard's connections, to change before the first turn.
+    /// Return the shard's connections, to change before the first turn.
     pub fn parts(&mut self) -> (&mut Io<H>, &mut H) {
         (&mut self.turn.io, &mut self.handler)
     }
 
-    /// Items of writes that are on their way to the network.
+    /// Return how many items the writes have that are on their way to the network.
     pub fn queued_items(&self) -> u64 {
         self.turn.driver.queued_items()
     }
 
-    /// Mail that waits for this shard, oldest first: what has been taken and not handed out, then what
-    /// is still in its mailbox.
+    /// Look at the mail that waits for this shard, oldest first: mail taken and not handed out, then mail
+    /// that is still in its mailbox.
     pub fn for_each_mail(&self, mut each: impl FnMut(&H::Mail)) {
         self.turn.io.post.for_each_waiting(&mut each);
         self.mailboxes.for_each(self.index, &mut each);
     }
 
-    /// Whether the shard has ended.
+    /// Return whether the shard has ended.
     pub fn has_ended(&self) -> bool {
         self.has_ended
+    }
+
+    /// Call `at_end` once the shard has ended, as its thread would go on then; told whether the driver
+    /// had failed.
+    pub fn at_end(&mut self, at_end: impl FnOnce(std_io::Result<()>) + 'static) {
+        self.at_end = Some(Box::new(at_end));
     }
 
     fn fall_asleep(&mut self) {
@@ -70,12 +80,13 @@ impl<H: Handler> Hosted<H> {
     }
 }
 
-/// What a simulation sees of a shard, whatever its handler.
+/// A simulation's view of a shard, with any handler.
 trait Node {
-    /// When it runs next, if nothing else happens.
+    /// Return when the shard runs next, if nothing else happens.
     fn due(&self, network: &Network) -> Option<Instant>;
-    fn run(&mut self);
-    /// What is wrong with a shard that sleeps.
+    /// Run a turn, whose work takes time or none.
+    fn run(&mut self, work_takes_time: bool);
+    /// Check that a shard sleeps only when nothing waits for it.
     fn check(&self) -> Result<(), String>;
 }
 
@@ -91,13 +102,19 @@ impl<H: Handler> Node for Hosted<H> {
         Some(due.max(self.busy_until))
     }
 
-    fn run(&mut self) {
+    fn run(&mut self, work_takes_time: bool) {
         let outcome = self.turn.turn(&mut self.handler, Some(Duration::ZERO));
         let io = &self.turn.io;
-        self.busy_until = io.clock().now() + Duration::from_nanos(io.budget.spent() as u64);
+        self.busy_until = io.clock().now();
+        if work_takes_time {
+            self.busy_until += Duration::from_nanos(io.budget.spent() as u64);
+        }
         if io.commands.stopping || outcome.is_err() {
             self.turn.end(&mut self.handler);
             self.has_ended = true;
+            if let Some(at_end) = self.at_end.take() {
+                at_end(outcome);
+            }
         } else {
             self.fall_asleep();
         }
@@ -116,7 +133,7 @@ impl<H: Handler> Node for Hosted<H> {
     }
 }
 
-/// What a step of a simulation did.
+/// The outcome of a simulation's step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// A shard ran a turn.
@@ -131,6 +148,7 @@ pub enum Step {
 pub struct Simulation {
     network: Network,
     nodes: Vec<Rc<RefCell<dyn Node>>>,
+    work_takes_time: bool,
 }
 
 impl Simulation {
@@ -140,7 +158,14 @@ impl Simulation {
         Self {
             network: network.clone(),
             nodes: Vec::new(),
+            work_takes_time: true,
         }
+    }
+
+    /// Let the work of turns take time, as it does at first, or none: then only waits, timers and the
+    /// network's delays make time pass, and what follows from them can be worked out exactly.
+    pub fn set_work_takes_time(&mut self, work_takes_time: bool) {
+        self.work_takes_time = work_takes_time;
     }
 
     /// Add a shard that listens on `listeners`. `mailboxes` are [`Mailboxes::simulated`].
@@ -155,7 +180,7 @@ impl Simulation {
         let clock = self.network.clock();
         let driver = Sim::new(&self.network, listeners);
         let now = clock.now();
-        let io = Io::new(index, mailboxes.clone(), turn_budget, clock);
+        let io = Io::<H>::new(index, mailboxes.clone(), turn_budget, clock);
         let hosted = Rc::new(RefCell::new(Hosted {
             turn: Turn::new(io, driver),
             handler,
@@ -164,6 +189,7 @@ impl Simulation {
             wakes_at: Some(now),
             busy_until: now,
             has_ended: false,
+            at_end: None,
         }));
         self.nodes.push(Rc::clone(&hosted) as Rc<RefCell<dyn Node>>);
         hosted
@@ -199,7 +225,7 @@ impl Simulation {
         let chosen = self.network.below(count);
         let due = dues.iter().enumerate().filter(|(_, due)| is_due(due));
         if let Some((n, _)) = due.clone().nth(chosen) {
-            self.nodes[n].borrow_mut().run();
+            self.nodes[n].borrow_mut().run(self.work_takes_time);
         }
         self.nodes
             .iter()
@@ -207,7 +233,7 @@ impl Simulation {
         Ok(Step::Turn)
     }
 
-    /// The network.
+    /// Return the network.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network

@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use subjectbus_reactor::{
     Closed, Conn, ConnId, DriverKind, Handler, Io, Mailboxes, Origin, Reservation, Shard,
@@ -34,6 +34,8 @@ pub(crate) enum Mail {
 /// Echoes; a first byte of its alphabet makes it do something else.
 pub(crate) struct Echo {
     told: SyncSender<Told>,
+    /// The end of the pause of the first listener.
+    paused_until: Option<Instant>,
 }
 
 impl Handler for Echo {
@@ -51,6 +53,9 @@ impl Handler for Echo {
             conn.output.tail().extend_from_slice(b"hello");
             conn.output.add_items(1);
         }
+        if origin == Origin::Accepted(0) {
+            assert!(self.paused_until.is_none_or(|until| until <= io.now()));
+        }
         self.tell(Told::Open(origin));
     }
 
@@ -59,7 +64,11 @@ impl Handler for Echo {
         match bytes[0] {
             b'!' => io.abort(id),
             b'T' => io.set_timer(id, 7, Duration::from_millis(20)),
-            b'W' => io.pause_accepting(0, io.now() + PAUSE),
+            b'W' => {
+                let until = io.now() + Duration::from_millis(60);
+                io.pause_accepting(0, until);
+                self.paused_until = Some(until);
+            }
             b'P' => {
                 io.set_reading(id, false);
                 io.set_timer(id, 8, Duration::from_millis(50));
@@ -69,7 +78,7 @@ impl Handler for Echo {
                 append_chunks(io, id, &BIG_AT_BOTH_ENDS);
                 io.close(id);
             }
-            b'E' => end_with(io, &[16 << 20, 4096]),
+            b'E' => end_with(io, &END),
             b'e' => end_with(io, &[4096, 4096]),
             first => {
                 let conn = io.writer(id).expect("open");
@@ -134,11 +143,10 @@ impl Handler for Echo {
     fn on_written(&mut self, _: &mut Io<Self>) {}
 }
 
-/// Pause of accepting that 'W' asks for.
-pub(crate) const PAUSE: Duration = Duration::from_millis(60);
-
 /// More than a socket takes.
 pub(crate) const BIG: [usize; 64] = [256 * 1024; 64];
+/// Appended when the shard ends.
+pub(crate) const END: [usize; 2] = [16 << 20, 4096];
 pub(crate) const BIG_AT_BOTH_ENDS: [usize; 3] = [16 << 20, 4096, 16 << 20];
 
 /// Appends chunks of these lengths, one item each.
@@ -207,7 +215,11 @@ impl Running {
                 std::thread::spawn(move || {
                     let shard = Shard::open(spec).expect("shard");
                     ready.send(()).expect("test listens");
-                    shard.run(&mut Echo { told }).expect("run");
+                    let mut echo = Echo {
+                        told,
+                        paused_until: None,
+                    };
+                    shard.run(&mut echo).expect("run");
                 })
             })
             .collect();

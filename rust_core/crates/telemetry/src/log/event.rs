@@ -1,4 +1,4 @@
-//! The contract between a program's events and its log.
+//! Interface between a program's events and its log.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
 
-/// The gravity of an event; also the least grave one that is logged.
+/// Severity of an event, or lowest severity that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Every connection's beginning and end, and every refused request.
+    /// Beginning and end of every connection, and every refused request.
     Debug,
     /// Events of the program as a whole.
     Info,
@@ -22,7 +22,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Return the name that lines have.
+    /// Return the level's name in lines.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,23 +34,24 @@ impl Level {
     }
 }
 
-/// The value of a field.
+/// Value of a field.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
-    /// A text, which is escaped when it is written.
+    /// Text, which is escaped when it is written.
     Text(&'a str),
-    /// A whole number.
+    /// Whole number.
     Number(u64),
-    /// An address with its port.
+    /// Address with its port.
     Address(SocketAddr),
-    /// A length of time, written in seconds.
+    /// Length of time, written in seconds.
     Time(Duration),
 }
 
-/// A visitor of fields: takes a name and its value.
+/// Visitor of fields, which takes a name and its value.
 pub type Visit<'v> = dyn FnMut(&'static str, Value<'_>) + 'v;
 
-/// Events that share a rate: one kind, or a part of one, so that a flood of one topic hides no other.
+/// Topic of events that share a rate: one kind, or a part of one, so that a flood of one topic does
+/// not hide the others.
 pub trait Topic: Key {
     /// Return the kind of the topic's events.
     fn kind(self) -> &'static str;
@@ -58,21 +59,21 @@ pub trait Topic: Key {
     /// Return the level of the topic's events.
     fn level(self) -> Level;
 
-    /// Visit the fields that tell the topics of one kind apart.
+    /// Visit the fields that distinguish the topics of one kind.
     fn fields(self, _visit: &mut Visit<'_>) {}
 }
 
-/// An event that can be logged.
+/// Event that can be logged.
 pub trait Event: Send + 'static {
-    /// The topics that have rates.
+    /// Topics that have rates.
     type Topic: Topic;
 
-    /// Return the kind, which names the event to readers of the log.
+    /// Return the kind, which names the event in the log.
     fn kind(&self) -> &'static str;
 
     /// Return the level.
     fn level(&self) -> Level;
 
-    /// Visit the fields, in the order in which they are written.
+    /// Visit the fields, in the order of writing.
     fn fields(&self, visit: &mut Visit<'_>);
 }

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::event::{Event, Value};
 use super::record::Record;
 
-/// The form of a line.
+/// Format of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// `key=value` (logfmt).
+    /// Pairs `key=value` (logfmt).
     Text,
-    /// A JSON object.
+    /// JSON object.
     Json,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn encode<E: Event>(out: &mut String, format: Format, record: &Record
     line.end();
 }
 
-/// A line that grows field by field.
+/// Line that grows field by field.
 struct Line<'a> {
     out: &'a mut String,
     format: Format,
@@ -49,7 +49,7 @@ struct Line<'a> {
 
 impl Line<'_> {
     fn value(&mut self, name: &str, value: &Value<'_>) {
-        // A string takes everything that is written to it.
+        // Writing to a string cannot fail.
         match value {
             Value::Number(number) => {
                 self.name(name);
@@ -75,7 +75,7 @@ impl Line<'_> {
         }
     }
 
-    /// Write a text that needs no escape.
+    /// Write a field with a text that needs no escape.
     fn word(&mut self, name: &str, word: &str) {
         self.field(name, &|out| out.write_str(word));
     }
@@ -117,8 +117,8 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_plain)
 }
 
-/// Append a text as the inside of a JSON string, which logfmt reads as well. Besides the characters that
-/// JSON must escape, those are escaped that could end a line, steer a terminal or turn the direction of
+/// Append a text as the inside of a JSON string, which logfmt reads as well. Beyond JSON's rules,
+/// characters are escaped that could end a line, control a terminal or change the direction of
 /// reading.
 fn escape(out: &mut String, text: &str) {
     for character in text.chars() {
@@ -136,8 +136,8 @@ fn escape(out: &mut String, text: &str) {
     }
 }
 
-/// Return whether the character separates lines or paragraphs, or marks a direction. All these lie below
-/// U+10000, so that one escape is enough.
+/// Return whether the character separates lines or paragraphs, or marks a direction. All these
+/// characters lie below U+10000, so that one escape is enough.
 fn is_deceptive(character: char) -> bool {
     matches!(
         character,

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// A token bucket, kept as the time at which it will be full again (the generic cell rate algorithm,
-/// ITU-T I.371).
+/// Token bucket, stored as the time at which it will be full again (the generic cell rate
+/// algorithm, ITU-T I.371).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bucket {
     full_at: Instant,
@@ -21,7 +21,7 @@ impl Bucket {
         Self { full_at: now }
     }
 
-    /// Take a token; returns whether there was one.
+    /// Take a token; return whether there was one.
     #[inline]
     pub(super) fn take(&mut self, now: Instant) -> bool {
         if self.full_at > now + Self::EMPTY {

@@ -2,17 +2,17 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`event`] | the contract of an event: kind, level, fields, and the topics that have rates |
+//! | [`event`] | the interface of an event: kind, level, fields, and the topics that have rates |
 //! | `limit` | the rate of a topic |
-//! | [`source`](mod@source) | the way of one shard to the log |
+//! | [`source`](mod@source) | the access of one shard to the log |
 //! | `record`, `queue` | events on their way to the writer |
 //! | [`shared`] | the log that shards and writer share |
-//! | [`writer`] | the thread that writes lines, and sums up the events that were left out |
+//! | [`writer`] | the thread that writes lines, and reports the number of omitted events |
 //! | [`format`](mod@format) | lines as logfmt and as JSON |
 //!
-//! A shard never waits for a reader of the log. An event below the log's level costs one comparison,
-//! one beyond its rate a second comparison and a count. Only the others enter a bounded queue, and the
-//! writer's thread makes lines of them.
+//! A shard never waits for a reader of the log. An event below the log's level costs one
+//! comparison, one beyond its rate a second comparison and a count. Only the other events enter a
+//! bounded queue, and the writer's thread formats them.
 
 pub mod event;
 pub mod format;

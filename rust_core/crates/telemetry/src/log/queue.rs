@@ -1,4 +1,4 @@
-//! Events on their way to the writer, bounded in number. Adding one never waits.
+//! Events on their way to the writer, bounded in number. Adding an event never waits.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 use super::event::Event;
 use super::record::Record;
 
-/// Events that may wait. Those beyond are counted and lost.
+/// Most events that may wait. Further events are counted and lost.
 pub(super) const CAPACITY: usize = 1024;
 
-/// Time between two accounts of lost lines while there is more to write.
-const TELL_LOST_EVERY: Duration = Duration::from_secs(1);
+/// Time between two reports of lost lines while there is more to write.
+const REPORT_LOST_EVERY: Duration = Duration::from_secs(1);
 
-/// The queue. Its lock is held for moments only, and never while anything is written.
+/// Queue of events. Its lock is held briefly, and never while a line is written.
 pub(super) struct Queue<E: Event> {
     state: Mutex<State<E>>,
     /// Signal to the writer that there is work.
     arrived: Condvar,
-    /// Signal to [`Queue::wait_written`] that there is none.
-    rested: Condvar,
+    /// Signal to [`Queue::wait_written`] that the writer is idle.
+    idle: Condvar,
 }
 
 struct State<E: Event> {
     records: VecDeque<Record<E>>,
     /// Records that were never written, since the start.
     lost: u64,
-    /// Lost records that a line has told of.
-    lost_told: u64,
-    /// Time of that line, or of the writer's start; `None` before.
-    told_at: Option<Instant>,
-    /// The writer has something in hand.
+    /// Lost records that a line has reported.
+    lost_reported: u64,
+    /// Time of that line, or of the writer's start; `None` before the start.
+    reported_at: Option<Instant>,
+    /// Whether the writer is at work.
     is_busy: bool,
-    /// The writer waits for work.
+    /// Whether the writer waits for work.
     is_waiting: bool,
     is_closed: bool,
 }
@@ -40,9 +40,9 @@ struct State<E: Event> {
 /// The writer's next work.
 pub(super) struct Work<E: Event> {
     pub(super) record: Option<Record<E>>,
-    /// Records that were lost since the last account of them.
+    /// Number of records lost since the last report.
     pub(super) lost: u64,
-    /// Nothing more will come.
+    /// Whether no further work will come.
     pub(super) is_end: bool,
 }
 
@@ -52,14 +52,14 @@ impl<E: Event> Queue<E> {
             state: Mutex::new(State {
                 records: VecDeque::new(),
                 lost: 0,
-                lost_told: 0,
-                told_at: None,
+                lost_reported: 0,
+                reported_at: None,
                 is_busy: false,
                 is_waiting: false,
                 is_closed: false,
             }),
             arrived: Condvar::new(),
-            rested: Condvar::new(),
+            idle: Condvar::new(),
         }
     }
 
@@ -78,7 +78,7 @@ impl<E: Event> Queue<E> {
         }
     }
 
-    /// Count a record as lost that was taken and could not be written.
+    /// Count a record as lost that was taken but could not be written.
     pub(super) fn count_lost(&self) {
         self.lock().lost += 1;
     }
@@ -87,17 +87,17 @@ impl<E: Event> Queue<E> {
         self.lock().lost
     }
 
-    /// Wait for work, at most until `until`. The writer calls it when its last work is done.
+    /// Wait for work until `until` at the latest. The writer calls it when its last work is done.
     pub(super) fn take(&self, until: Instant) -> Work<E> {
         let mut state = self.lock();
         state.is_busy = false;
         loop {
             let now = Instant::now();
-            let has_work = !state.records.is_empty() || state.lost > state.lost_told;
+            let has_work = !state.records.is_empty() || state.lost > state.lost_reported;
             if has_work || state.is_closed || now >= until {
                 return state.begin_work(now);
             }
-            self.rested.notify_all();
+            self.idle.notify_all();
             state.is_waiting = true;
             let waited = self.arrived.wait_timeout(state, until - now);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -105,17 +105,17 @@ impl<E: Event> Queue<E> {
         }
     }
 
-    /// Take no more records; the writer ends when it has written those that are there.
+    /// Take no more records; the writer ends when it has written the queued ones.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.arrived.notify_one();
     }
 
-    /// Wait until the writer has nothing to do, at most `patience`.
-    pub(super) fn wait_written(&self, patience: Duration) {
+    /// Wait until the writer is idle, for `timeout` at most.
+    pub(super) fn wait_written(&self, timeout: Duration) {
         let state = self.lock();
         let is_at_work = |state: &mut State<E>| state.is_busy || !state.records.is_empty();
-        drop(self.rested.wait_timeout_while(state, patience, is_at_work));
+        drop(self.idle.wait_timeout_while(state, timeout, is_at_work));
     }
 
     fn lock(&self) -> MutexGuard<'_, State<E>> {
@@ -128,13 +128,13 @@ impl<E: Event> State<E> {
         let record = self.records.pop_front();
         let is_last = self.records.is_empty();
         let mut lost = 0;
-        let told_at = *self.told_at.get_or_insert(now);
-        if is_last || now.saturating_duration_since(told_at) >= TELL_LOST_EVERY {
-            lost = self.lost - self.lost_told;
-            self.lost_told = self.lost;
-            self.told_at = Some(now);
+        let reported_at = *self.reported_at.get_or_insert(now);
+        if is_last || now.saturating_duration_since(reported_at) >= REPORT_LOST_EVERY {
+            lost = self.lost - self.lost_reported;
+            self.lost_reported = self.lost;
+            self.reported_at = Some(now);
         }
-        // The writer is busy until it asks for more, also at the end: its last line is work as well.
+        // The writer is busy until it asks for more. Its last line is work, too.
         self.is_busy = true;
         Work {
             record,

@@ -1,23 +1,23 @@
-//! Events with the time and the place at which they happened.
+//! Events with their time and place.
 
 use std::time::SystemTime;
 
 use super::event::{Event, Level, Topic, Value, Visit};
 
-/// A line to be written.
+/// Record of one line.
 pub(super) struct Record<E: Event> {
     pub(super) time: SystemTime,
-    /// The shard; `None` for the program as a whole.
+    /// Shard of the event; `None` for the program as a whole.
     pub(super) shard: Option<u16>,
     pub(super) content: Content<E>,
 }
 
-/// The content of a line: an event, or an account of the log itself.
+/// Content of a line: an event, or a report of the log itself.
 pub(super) enum Content<E: Event> {
     Event(E),
     /// Number of lines that the output did not take in time.
     LinesLost(u64),
-    /// Topic and number of events that were left out because there were too many of them.
+    /// Topic and number of events that were left out because their rate was too high.
     LinesSuppressed(E::Topic, u64),
 }
 

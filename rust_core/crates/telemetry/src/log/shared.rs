@@ -8,16 +8,16 @@ use super::record::{Content, Record};
 use crate::cells::Cells;
 use crate::key::Key;
 
-/// A log: events go in, the [`Writer`](super::writer::Writer) takes them out.
+/// Log of a program: events go in, the [`Writer`](super::writer::Writer) takes them out.
 pub struct Log<E: Event> {
     level: Level,
     pub(super) queue: Queue<E>,
-    /// Events beyond their rate, by shard, which alone writes.
+    /// Events beyond their rate, for each shard, which is the only writer.
     suppressed: Box<[Cells<E::Topic>]>,
 }
 
 impl<E: Event> Log<E> {
-    /// Make a log of events from this level on, for so many shards.
+    /// Make a log of events from this level on, for `shards` shards.
     #[must_use]
     pub fn new(level: Level, shards: usize) -> Self {
         Self {
@@ -34,9 +34,9 @@ impl<E: Event> Log<E> {
         }
     }
 
-    /// Wait until all logged events are written, at most `patience`.
-    pub fn flush(&self, patience: Duration) {
-        self.queue.wait_written(patience);
+    /// Wait until all logged events are written, for `timeout` at most.
+    pub fn flush(&self, timeout: Duration) {
+        self.queue.wait_written(timeout);
     }
 
     /// Return the number of events left out because of their rate since the start, by kind.
@@ -59,7 +59,7 @@ impl<E: Event> Log<E> {
         self.queue.lost()
     }
 
-    /// Return the least grave level that is logged.
+    /// Return the lowest level that is logged.
     pub(super) fn level(&self) -> Level {
         self.level
     }

@@ -1,4 +1,4 @@
-//! The way of one shard to the log.
+//! One shard's access to the log.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -8,10 +8,10 @@ use super::limit::Bucket;
 use super::shared::Log;
 use crate::key::KeyMap;
 
-/// One shard's way to the log, with the rates of its events.
+/// One shard's access to the log, with the rates of its events.
 pub struct Source<E: Event> {
     log: Arc<Log<E>>,
-    /// Level of the log, kept here, where no other shard's lock is near.
+    /// Level of the log, copied here to avoid the shared log's lock.
     level: Level,
     shard: u16,
     buckets: KeyMap<E::Topic, Bucket>,
@@ -29,7 +29,8 @@ impl<E: Event> Source<E> {
         }
     }
 
-    /// Return whether an event of this topic is to be logged: its level is on, and its rate allows it.
+    /// Return whether an event of this topic may be logged: its level is on, and its rate allows
+    /// it.
     #[inline]
     pub fn admits(&mut self, topic: E::Topic, now: Instant) -> bool {
         if topic.level() < self.level {
@@ -42,7 +43,7 @@ impl<E: Event> Source<E> {
         is_admitted
     }
 
-    /// Log an event that was admitted; never waits.
+    /// Log an admitted event; never waits.
     #[cold]
     pub fn push(&self, time: SystemTime, event: E) {
         self.log.push(time, Some(self.shard), event);

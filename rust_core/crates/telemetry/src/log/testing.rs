@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::event::{Event, Level, Topic, Value, Visit};
 
-/// An event of a made-up program.
+/// Event of a fictitious program.
 pub(super) enum Sample {
-    /// A greeting with a text from outside.
+    /// Greeting with a text from outside.
     Greeting(String),
-    /// The end, after a length of time.
+    /// End, after a length of time.
     Ended(Duration),
     Failed(SampleTopic),
 }

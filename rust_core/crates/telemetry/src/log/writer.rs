@@ -1,4 +1,4 @@
-//! The thread that writes lines. It alone in this crate asks what time it is.
+//! The thread that writes lines. Only it reads the clock in this crate.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use super::record::{Content, Record};
 use super::shared::Log;
 use crate::key::{Key, KeyMap};
 
-/// Time between two accounts of events beyond their rate.
+/// Time between two reports of events beyond their rate.
 const SUM_UP_EVERY: Duration = Duration::from_secs(5);
 
-/// Time that the end waits for an output that takes nothing.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time that the end waits for a blocked output.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time after which an output is asked again that neither takes a line nor waits (`O_NONBLOCK`).
+/// Time after which a non-blocking output (`O_NONBLOCK`) that was full is tried again.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// The writer's thread. Dropping it closes the log and waits until everything is written, unless the
-/// output takes nothing: then the thread is left behind.
+/// The writer's thread. Dropping it closes the log and waits until all lines are written. If the
+/// output is blocked, the thread is left behind.
 pub struct Writer<E: Event> {
     log: Arc<Log<E>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl<E: Event> Writer<E> {
-    /// Start the thread with standard error as its output. That is duplicated, because the lock of the
-    /// process's own handle is held for as long as a slow reader makes a write last.
+    /// Start the thread with standard error as its output. The descriptor is duplicated, because a
+    /// slow reader would keep the lock of the process's own handle held.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The system refuses the thread.
     pub fn start(log: &Arc<Log<E>>, format: Format) -> io::Result<Self> {
         use std::os::fd::AsFd;
         let out: Box<dyn Write + Send> = match io::stderr().as_fd().try_clone_to_owned() {
@@ -43,10 +43,10 @@ impl<E: Event> Writer<E> {
         Self::start_on(log, format, out)
     }
 
-    /// Start the thread with an output of the caller's.
+    /// Start the thread with the caller's output.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The system refuses the thread.
     pub fn start_on(
         log: &Arc<Log<E>>,
         format: Format,
@@ -57,7 +57,7 @@ impl<E: Event> Writer<E> {
             format,
             out,
             line: String::new(),
-            told: KeyMap::new(|_| 0),
+            reported: KeyMap::new(|_| 0),
         };
         let thread = thread::Builder::new().name("log".into());
         Ok(Self {
@@ -73,26 +73,26 @@ impl<E: Event> Drop for Writer<E> {
         let Some(thread) = self.thread.take() else {
             return;
         };
-        let deadline = Instant::now() + END_PATIENCE;
+        let deadline = Instant::now() + END_TIMEOUT;
         while !thread.is_finished() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         if thread.is_finished() {
-            // A writer that panicked has said so.
+            // A writer that panicked has printed the panic.
             let _ = thread.join();
         }
     }
 }
 
-/// The output, and the writer's state.
+/// Output and state of the writer.
 struct Output<E: Event> {
     log: Arc<Log<E>>,
     format: Format,
     out: Box<dyn Write + Send>,
-    /// Kept between lines for its memory.
+    /// Buffer, kept between lines for its memory.
     line: String,
-    /// Suppressed events that a line has told of.
-    told: KeyMap<E::Topic, u64>,
+    /// Suppressed events that a line has reported.
+    reported: KeyMap<E::Topic, u64>,
 }
 
 impl<E: Event> Output<E> {
@@ -118,13 +118,13 @@ impl<E: Event> Output<E> {
         }
     }
 
-    /// Write how many events were beyond their rate since the last account.
+    /// Write the number of events beyond their rate since the last report.
     fn sum_up(&mut self) {
         for topic in E::Topic::ALL {
             let suppressed = self.log.suppressed_of(*topic);
-            let told = std::mem::replace(&mut self.told[*topic], suppressed);
-            if suppressed > told {
-                self.write_own(Content::LinesSuppressed(*topic, suppressed - told));
+            let reported = std::mem::replace(&mut self.reported[*topic], suppressed);
+            if suppressed > reported {
+                self.write_own(Content::LinesSuppressed(*topic, suppressed - reported));
             }
         }
     }
@@ -138,11 +138,11 @@ impl<E: Event> Output<E> {
             shard: None,
             content,
         };
-        // An output that does not take this would not take a line about it either.
+        // An output that refuses this line would also refuse a line about it.
         let _ = self.write(&record);
     }
 
-    /// Write one line, in one piece when the output takes that, so that it is not mixed with lines of
+    /// Write one line, in one piece if the output takes that, so that it is not mixed with lines of
     /// other writers.
     fn write(&mut self, record: &Record<E>) -> io::Result<()> {
         self.line.clear();
@@ -186,7 +186,7 @@ mod tests {
         log.write(SystemTime::UNIX_EPOCH, Sample::Ended(Duration::ZERO));
     }
 
-    /// Bring about so many failures at once.
+    /// Log `count` failures at once.
     fn fail(source: &mut Source<Sample>, topic: SampleTopic, now: Instant, times: u32) {
         for _ in 0..times {
             if source.admits(topic, now) {
@@ -195,10 +195,10 @@ mod tests {
         }
     }
 
-    /// An output that waits for ever, as a full pipe does.
-    struct Stuck(mpsc::Receiver<()>);
+    /// Output that never returns, as a full pipe without a reader.
+    struct Blocked(mpsc::Receiver<()>);
 
-    impl Write for Stuck {
+    impl Write for Blocked {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             self.0.recv().map(|()| 0).map_err(io::Error::other)
         }
@@ -237,7 +237,7 @@ mod tests {
     fn an_output_that_takes_nothing_does_not_delay_the_end_for_ever() {
         let log = Arc::new(Log::new(Level::Info, 1));
         let (_never, taken) = mpsc::sync_channel(1);
-        let writer = Writer::start_on(&log, Format::Text, Box::new(Stuck(taken))).unwrap();
+        let writer = Writer::start_on(&log, Format::Text, Box::new(Blocked(taken))).unwrap();
         say(&log);
         // Returns although the output never takes the line.
         drop(writer);

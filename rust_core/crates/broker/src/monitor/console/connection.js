@@ -58,16 +58,16 @@ class ConnectionDialog {
       setText(this.note, "This connection is closed. These were its last values.");
       return;
     }
-    const { subscriptions_list: subjects = [], ...facts } = connection;
+    const { subscriptions_list: subjects = [], subscriptions_left_out: leftOut = 0, ...facts } = connection;
     const pairs = Object.entries(facts).flatMap(([name, value]) => [
       html("dt", {}, words(name)),
       html("dd", {}, known(value) && !IDENTIFIERS.has(name) ? UNITS.exact.text(value) : plain(value || NOTHING)),
     ]);
     this.facts.replaceChildren(...pairs);
-    const most = UNITS.exact.text(MOST_SUBSCRIPTIONS);
-    const more = subjects.length > MOST_SUBSCRIPTIONS ? `; the first ${most} are shown` : "";
-    setText(this.note, `Subscribed to ${counted(subjects.length, "subject")}${more}.`);
     const shown = subjects.slice(0, MOST_SUBSCRIPTIONS);
+    const all = subjects.length + leftOut;
+    const more = shown.length < all ? `; ${UNITS.exact.text(shown.length)} of them are shown` : "";
+    setText(this.note, `Subscribed to ${counted(all, "subject")}${more}.`);
     this.list.replaceChildren(...shown.map((subject) => html("li", {}, plain(subject))));
   }
 }

@@ -52,10 +52,10 @@ const TILES = [
     },
   },
   {
-    title: "Pending",
-    value: ({ varz }) => UNITS.bytes.text(varz.pending_bytes),
-    detail: ({ varz }) => `of ${UNITS.bytes.text(varz.max_pending_total)}`,
-    full: ({ varz }) => share(varz.pending_bytes, varz.max_pending_total),
+    title: "Held by clients",
+    value: ({ varz }) => UNITS.bytes.text(varz.held_memory),
+    detail: ({ varz }) => `of ${UNITS.bytes.text(varz.max_memory)}, ${UNITS.bytes.text(varz.pending_bytes)} pending`,
+    full: ({ varz }) => share(varz.held_memory, varz.max_memory),
   },
   {
     title: "Slow consumers",
@@ -108,7 +108,7 @@ function concerns(look) {
     if (rate > 0) found.push(`${sentence} (${UNITS.rate.text(rate)})`);
   };
   full(varz.connections, varz.max_connections, 0.9, "% of all connections are taken");
-  full(varz.pending_bytes, varz.max_pending_total, 0.5, "% of the memory for pending output is used");
+  full(varz.held_memory, varz.max_memory, 0.5, "% of the memory for connections is used");
   grew(({ slow_consumers: count }) => count, "consumers are closed because they are slow");
   grew(({ conservation }) => sum(conservation?.dropped ?? {}), "messages are dropped");
   grew(({ stalled_clients: count }) => count, "publishers are held back by receivers that fell behind");

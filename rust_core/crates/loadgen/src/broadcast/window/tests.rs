@@ -11,8 +11,8 @@ fn window() -> Window {
     window
 }
 
-fn part(number: u64, count: u32, first: u64, last: u64) -> Part {
-    Part {
+fn part(number: u64, count: u32, first: u64, last: u64) -> MessageReceipts {
+    MessageReceipts {
         number,
         planned: MEASURED_FROM,
         count,
@@ -22,18 +22,18 @@ fn part(number: u64, count: u32, first: u64, last: u64) -> Part {
 }
 
 #[test]
-fn a_message_is_under_way_until_everybody_has_it() {
+fn a_message_is_in_flight_until_everybody_has_it() {
     let mut window = window();
     assert_eq!(window.begin(MEASURED_FROM - 1), 0);
     assert_eq!(window.begin(MEASURED_FROM), 1);
-    assert_eq!((window.under_way(), window.next()), (2, 2));
+    assert_eq!((window.in_flight(), window.next()), (2, 2));
     window.receive(&part(1, 2, 50, 60));
     window.receive(&part(0, 3, 10, 20));
     window.retire(0);
-    assert_eq!((window.under_way(), window.is_drained()), (1, false));
+    assert_eq!((window.in_flight(), window.is_drained()), (1, false));
     window.receive(&part(1, 1, 40, 45));
     window.retire(0);
-    assert_eq!((window.under_way(), window.is_drained()), (0, true));
+    assert_eq!((window.in_flight(), window.is_drained()), (0, true));
     assert_eq!((window.spread.count, window.spread.max), (1, 20));
     assert_eq!(window.rows, Some(vec![Row(1, 3, 40, 60)]));
     assert_eq!((window.warmup.expected, window.measured.expected), (3, 3));
@@ -47,7 +47,7 @@ fn a_gap_is_not_waited_for_but_not_forgotten_either() {
         window.begin(MEASURED_FROM);
     }
     // One user has received neither 0 nor 2, but 4.
-    window.forgo(0, 4);
+    window.record_missing(0, 4);
     for number in [0, 2] {
         window.receive(&part(number, 2, 1, 2));
     }
@@ -56,7 +56,7 @@ fn a_gap_is_not_waited_for_but_not_forgotten_either() {
     }
     assert!(window.is_drained());
     window.retire(0);
-    assert_eq!((window.under_way(), window.incomplete), (0, 2));
+    assert_eq!((window.in_flight(), window.incomplete), (0, 2));
     assert_eq!(window.spread.count, 4);
 }
 
@@ -66,15 +66,15 @@ fn who_has_gone_is_not_waited_for() {
     window.begin(MEASURED_FROM);
     window.begin(MEASURED_FROM);
     window.receive(&part(0, 2, 1, 2));
-    assert_eq!(window.under_way(), 2);
+    assert_eq!(window.in_flight(), 2);
     window.lose(0);
-    assert_eq!(window.under_way(), 1);
+    assert_eq!(window.in_flight(), 1);
     window.begin(MEASURED_FROM);
     window.receive(&part(1, 3, 1, 2));
     window.receive(&part(2, 2, 1, 2));
     assert!(window.is_drained());
     window.retire(0);
-    assert_eq!((window.under_way(), window.incomplete), (0, 2));
+    assert_eq!((window.in_flight(), window.incomplete), (0, 2));
     assert_eq!(window.measured.expected, 9);
 }
 
@@ -87,12 +87,12 @@ fn what_nobody_publishes_or_receives_is_given_up() {
     window.count_sent(MEASURED_FROM + 10);
     window.refuse(1, MEASURED_FROM + 10);
     assert_eq!((window.measured.sent, window.measured.errors), (2, 1));
-    assert_eq!(window.under_way(), 1);
+    assert_eq!(window.in_flight(), 1);
     assert_eq!(window.oldest(), Some(MEASURED_FROM));
     window.retire(MEASURED_FROM);
-    assert_eq!(window.under_way(), 1);
+    assert_eq!(window.in_flight(), 1);
     window.retire(MEASURED_FROM + 1);
-    assert_eq!((window.under_way(), window.incomplete), (0, 2));
+    assert_eq!((window.in_flight(), window.incomplete), (0, 2));
     assert!(!window.is_drained());
     // It comes after all.
     window.receive(&part(0, 3, 1, 2));
@@ -104,7 +104,7 @@ fn receipts_may_come_before_the_plan_does() {
     let mut window = window();
     window.receive(&part(1, 3, 1, 2));
     window.retire(u64::MAX);
-    assert_eq!(window.under_way(), 1);
+    assert_eq!(window.in_flight(), 1);
     window.begin(MEASURED_FROM - 5);
     window.begin(MEASURED_FROM);
     window.receive(&part(0, 3, 1, 2));
@@ -177,8 +177,8 @@ proptest! {
                         *next = None;
                     }
                     Fate::Receives => {
-                        window.forgo(expected, number);
-                        window.receive(&Part { number, planned: number, count: 1, first: 7, last: 7 });
+                        window.record_missing(expected, number);
+                        window.receive(&MessageReceipts { number, planned: number, count: 1, first: 7, last: 7 });
                         receipts += 1;
                         *next = Some(number + audience.step());
                     }
@@ -194,12 +194,12 @@ proptest! {
             .sum();
         prop_assert_eq!(expected, reachable);
         prop_assert_eq!(window.received, received);
-        // Everybody who is left says at the end what was missed.
+        // Each remaining user reports its missing messages at the end.
         for next in next.into_iter().flatten() {
-            window.forgo(next, messages);
+            window.record_missing(next, messages);
         }
-        prop_assert_eq!(window.received + window.forgone, expected);
-        prop_assert_eq!(window.under_way(), 0);
+        prop_assert_eq!(window.received + window.missing, expected);
+        prop_assert_eq!(window.in_flight(), 0);
         window.retire(0);
         prop_assert!(window.entries.is_empty());
         prop_assert_eq!(window.spread.count, complete);

@@ -1,11 +1,11 @@
 #![allow(clippy::unwrap_used)]
-//! A connection against scripted answers: whole, in pieces, with what follows, and broken.
+//! A connection against scripted responses: whole, in pieces, with following bytes, and broken.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::Target;
 use crate::rng::Rng;
+use crate::target::Target;
 
 fn endpoint(transport: Transport) -> Endpoint {
     let target = Target {
@@ -18,29 +18,29 @@ fn endpoint(transport: Transport) -> Endpoint {
     Endpoint::new(target, 2000)
 }
 
-/// What an answer says: status, body, bytes of the head, whether it is the last.
-type Told = (u16, Vec<u8>, u64, bool);
+/// Status, body, bytes of the head, and whether the response is the last.
+type Contents = (u16, Vec<u8>, u64, bool);
 
-/// A link with a request under way that is fed `bytes` in pieces of the given sizes.
+/// Return a link with a request in flight that is fed `bytes` in pieces of the given sizes.
 fn feed(
     transport: Transport,
     bytes: &[u8],
     sizes: impl IntoIterator<Item = usize>,
-) -> (HttpLink, Result<Vec<Told>, LinkError>) {
+) -> (HttpLink, Result<Vec<Contents>, LinkError>) {
     let endpoint = endpoint(transport);
     let mut link = HttpLink::new(&endpoint, &mut Rng::new(1));
     link.handle_open();
-    link.expect_answer();
-    let (mut rest, mut told, mut sizes) = (bytes.to_vec(), Vec::new(), sizes.into_iter());
+    link.expect_response();
+    let (mut rest, mut received, mut sizes) = (bytes.to_vec(), Vec::new(), sizes.into_iter());
     while !rest.is_empty() {
         let size = sizes.next().unwrap_or(rest.len()).clamp(1, rest.len());
         let after = rest.split_off(size);
         let outcome = link.receive(&endpoint, &mut rest, |event, _| match event {
-            Event::Answer(answer) => told.push((
-                answer.status,
-                answer.body.to_vec(),
-                answer.head_bytes,
-                answer.is_last,
+            Event::Response(response) => received.push((
+                response.status,
+                response.body.to_vec(),
+                response.head_bytes,
+                response.is_last,
             )),
             other => panic!("{other:?}"),
         });
@@ -49,7 +49,7 @@ fn feed(
         }
         rest = after;
     }
-    (link, Ok(told))
+    (link, Ok(received))
 }
 
 const PLAIN: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -59,38 +59,38 @@ const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hint\r\nA: b\
     HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
 const EMPTY: &[u8] = b"HTTP/1.1 204 None\r\n\r\n";
 
-/// The answers, and what each says.
-fn answers() -> [(&'static [u8], Told); 4] {
-    let told = |status, body: &[u8], bytes: &[u8], framing: usize, is_last| {
+/// Return the responses, and the expected contents of each.
+fn responses() -> [(&'static [u8], Contents); 4] {
+    let received = |status, body: &[u8], bytes: &[u8], framing: usize, is_last| {
         let head = bytes.len() - body.len() - framing;
         (status, body.to_vec(), head as u64, is_last)
     };
     [
-        (PLAIN, told(200, b"hello", PLAIN, 0, false)),
+        (PLAIN, received(200, b"hello", PLAIN, 0, false)),
         // Sizes, line ends, an extension and the last chunk.
-        (CHUNKED, told(503, b"hello", CHUNKED, 17, false)),
-        (INTERIM, told(200, b"hello", INTERIM, 0, true)),
-        (EMPTY, told(204, b"", EMPTY, 0, false)),
+        (CHUNKED, received(503, b"hello", CHUNKED, 17, false)),
+        (INTERIM, received(200, b"hello", INTERIM, 0, true)),
+        (EMPTY, received(204, b"", EMPTY, 0, false)),
     ]
 }
 
 proptest! {
     #[test]
     fn answers_in_any_pieces(which in 0usize..4, sizes in prop::collection::vec(1usize..40, 0..60)) {
-        let (bytes, told) = &answers()[which];
+        let (bytes, received) = &responses()[which];
         let (link, outcome) = feed(Transport::Rest, bytes, sizes);
-        prop_assert_eq!(outcome, Ok(vec![told.clone()]));
-        prop_assert_eq!((link.is_over(), link.is_ready()), (told.3, !told.3));
+        prop_assert_eq!(outcome, Ok(vec![received.clone()]));
+        prop_assert_eq!((link.is_over(), link.is_ready()), (received.3, !received.3));
         prop_assert!(link.partial.is_none());
     }
 }
 
 #[test]
 fn answers_whole_and_byte_by_byte() {
-    for (bytes, told) in answers() {
+    for (bytes, received) in responses() {
         for sizes in [vec![], vec![1; bytes.len()]] {
             let (_, outcome) = feed(Transport::Rest, bytes, sizes);
-            assert_eq!(outcome, Ok(vec![told.clone()]));
+            assert_eq!(outcome, Ok(vec![received.clone()]));
         }
     }
 }
@@ -99,12 +99,12 @@ fn answers_whole_and_byte_by_byte() {
 fn the_next_answer_is_another_one() {
     let endpoint = endpoint(Transport::Rest);
     let (mut link, _) = feed(Transport::Rest, PLAIN, [7]);
-    for answer in [CHUNKED, PLAIN] {
-        link.expect_answer();
+    for response in [CHUNKED, PLAIN] {
+        link.expect_response();
         assert!(link.is_ready());
-        let mut told = 0;
-        let outcome = link.receive(&endpoint, &mut answer.to_vec(), |_, _| told += 1);
-        assert_eq!((outcome, told), (Ok(()), 1));
+        let mut received = 0;
+        let outcome = link.receive(&endpoint, &mut response.to_vec(), |_, _| received += 1);
+        assert_eq!((outcome, received), (Ok(()), 1));
     }
 }
 
@@ -113,7 +113,7 @@ fn a_connection_for_one_request_is_over_after_it() {
     let (link, outcome) = feed(Transport::RestNew, PLAIN, []);
     assert_eq!(outcome.unwrap()[0].0, 200);
     assert!(link.is_over() && !link.is_ready());
-    // Also where the server says that it would go on.
+    // Also if the server announces a persistent connection.
     let more = [PLAIN, PLAIN].concat();
     let (link, outcome) = feed(Transport::RestNew, &more, []);
     assert_eq!((link.is_over(), outcome.unwrap().len()), (true, 1));
@@ -142,7 +142,7 @@ fn of_a_body_that_is_too_long_the_beginning_is_kept() {
 #[test]
 fn answers_that_are_none() {
     let cases: [(&[u8], LinkError); 4] = [
-        (&[PLAIN, b"H"].concat(), LinkError::Unasked),
+        (&[PLAIN, b"H"].concat(), LinkError::UnexpectedResponse),
         (b"-ERR 'no'\r\n", LinkError::Http(HttpError::Version)),
         (b"HTTP/1.1 200 OK\r\n\r\nhello", LinkError::Http(UNFRAMED)),
         (
@@ -162,17 +162,17 @@ fn an_answer_without_a_request_is_refused() {
     let mut link = HttpLink::new(&endpoint, &mut Rng::new(1));
     link.handle_open();
     let outcome = link.receive(&endpoint, &mut PLAIN.to_vec(), |_, _| unreachable!());
-    assert_eq!(outcome, Err(LinkError::Unasked));
+    assert_eq!(outcome, Err(LinkError::UnexpectedResponse));
 }
 
 #[test]
 fn an_answer_says_what_went_wrong() {
-    let answer = Answer {
+    let response = Response {
         status: 503,
         body: b"nobody\n",
         head_bytes: 0,
         is_last: false,
     };
-    assert_eq!(answer.to_string(), "503 Service Unavailable: nobody");
-    assert!(!answer.is_success());
+    assert_eq!(response.to_string(), "503 Service Unavailable: nobody");
+    assert!(!response.is_success());
 }

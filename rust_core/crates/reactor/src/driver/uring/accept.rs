@@ -29,7 +29,7 @@ struct Listener {
     waiting: VecDeque<OwnedFd>,
 }
 
-/// See the module.
+/// The listeners of a shard; see the module.
 pub(super) struct Listeners {
     all: Vec<Listener>,
     /// Closed sockets, in place until nothing queued names them.
@@ -117,7 +117,7 @@ impl Listeners {
         events.note_acceptable(n);
     }
 
-    /// Whether the kernel had no descriptor or memory since this was last called.
+    /// Return whether the kernel had no descriptor or memory since the last call.
     pub(super) fn take_exhausted(&mut self, n: usize) -> bool {
         let listener = self.all.get_mut(n);
         listener.is_some_and(|one| std::mem::take(&mut one.is_exhausted))
@@ -127,13 +127,13 @@ impl Listeners {
         self.all.get(n).is_some_and(|one| !one.waiting.is_empty())
     }
 
-    /// Whether a connection waits, or the failure to accept one.
+    /// Return whether a connection waits, or the failure to accept one.
     pub(super) fn is_ready(&self, n: usize) -> bool {
         let is_exhausted = self.all.get(n).is_some_and(|one| one.is_exhausted);
         is_exhausted || self.is_waiting(n)
     }
 
-    /// The connection that has waited longest and is still there.
+    /// Return the connection that has waited longest and is still there.
     pub(super) fn next(&mut self, n: usize) -> Option<(OwnedFd, SocketAddr)> {
         let fd = self.all.get_mut(n)?.waiting.pop_front()?;
         let peer = rustix::net::getpeername(&fd).ok()??;

@@ -16,97 +16,57 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
 
-use io_uring::{opcode, squeue, types};
+use io_uring::{cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::net::SocketAddrAny;
 use rustix::net::addr::SocketAddrArg;
 
-use super::{Accepted, Driver, Events, Held, Received, Unsent, Wait, Write};
+use super::{Accepted, Driver, Event, Events, Held, Received, Unsent, Wait, Write};
+use crate::chunk::Pool;
+use crate::conn_id::ConnId;
 use crate::connections::{Interest, Socket};
-use crate::fdtable;
-use crate::output::{Output, Pool};
-use crate::shard::thread_cpu_time;
-use crate::slab::ConnId;
+use crate::output::Output;
 use crate::socket::{self, Mode};
 
 mod accept;
 mod buffers;
-mod completion;
 mod flights;
+mod meter;
 mod op;
 mod pace;
 mod receive;
 mod ring;
+mod rings;
 mod token;
 
 use accept::Listeners;
-use completion::Completion;
 use flights::Flights;
-use op::Op;
-use pace::Pace;
-use receive::Kept;
+use op::{CANCEL, HANGUP, METERED, Op, RECEIVE, WAITING, WRITABLE};
 pub(crate) use receive::Receipt;
-use ring::{Ring, RingSize};
+use receive::Receiving;
+use ring::{Completion, Ring};
+use rings::Rings;
+pub(crate) use rings::probe;
 use token::Token;
 
-/// Files that the kernel lets one table have, IORING_MAX_FIXED_FILES.
-const MAX_FILES: u64 = 1 << 20;
+/// Completions whose memory is kept between two turns.
+const KEPT: usize = 64 * 1024;
 
-/// Bits of a [`Socket::Direct`]'s operations.
-const RECEIVE: u8 = 1;
-const WRITABLE: u8 = 2;
-/// Receiving is being cancelled.
-const CANCEL: u8 = 4;
-const HANGUP: u8 = 8;
-
-/// See the module.
+/// The io_uring driver; see the module.
 pub(crate) struct Uring {
-    rings: Vec<Ring>,
+    /// Dropped before everything that their operations point to.
+    rings: Rings,
     listeners: Listeners,
     flights: Flights,
-    kept: Kept,
+    receiving: Receiving,
     /// Addresses to connect to, in place until they are submitted however many follow.
     #[allow(clippy::vec_box)]
     destinations: Vec<Box<SocketAddrAny>>,
-    pace: Pace,
     wake: RawFd,
     /// Kept for their memory.
     completions: Vec<Completion>,
     missed: Vec<(u32, i32)>,
-}
-
-/// Find out whether the kernel permits what this driver needs.
-///
-/// # Errors
-/// It does not: io_uring is missing, forbidden, or older than Linux 6.12.
-pub(crate) fn probe() -> io::Result<()> {
-    // As large as any but for its file table: memory is what a limit may refuse.
-    let size = ring_size(1, 1);
-    // A ring belongs to the thread that made it.
-    let attempt = std::thread::Builder::new().spawn(move || Ring::new(size).map(drop))?;
-    let died = |_| Err(io::Error::other("the attempt panicked"));
-    attempt.join().unwrap_or_else(died)
-}
-
-/// Rings that `connections` connections need.
-fn rings_for(connections: usize) -> usize {
-    let files = fdtable::limit().clamp(1, MAX_FILES);
-    connections.div_ceil(files as usize).max(1)
-}
-
-/// The size of each of `rings` rings that hold `connections` connections in all.
-fn ring_size(rings: usize, connections: usize) -> RingSize {
-    let is_single = rings == 1;
-    RingSize {
-        submissions: if is_single { 4096 } else { 512 },
-        completions: if is_single { 16_384 } else { 4096 },
-        files: connections.max(1).div_ceil(rings) as u32,
-        buffers: if is_single { 16 } else { 4 },
-        buffer_bytes: 32 * 1024,
-    }
 }
 
 impl Uring {
@@ -117,21 +77,12 @@ impl Uring {
         wake: RawFd,
         connections: usize,
     ) -> io::Result<Self> {
-        let count = rings_for(connections);
-        let size = ring_size(count, connections);
-        let mut rings = (0..count)
-            .map(|_| Ring::new(size))
-            .collect::<io::Result<Vec<_>>>()?;
-        for ring in rings.iter_mut().skip(1) {
-            ring.register_wakeup(wake)?;
-        }
         let mut driver = Self {
-            rings,
+            rings: Rings::new(wake, connections)?,
             listeners: Listeners::new(listeners),
             flights: Flights::default(),
-            kept: Kept::default(),
+            receiving: Receiving::default(),
             destinations: Vec::new(),
-            pace: Pace::new(Instant::now(), thread_cpu_time()),
             wake,
             completions: Vec::new(),
             missed: Vec::new(),
@@ -143,7 +94,7 @@ impl Uring {
     }
 
     fn push(&mut self, ring: u16, op: Op, token: Token) -> io::Result<()> {
-        self.rings[usize::from(ring)].push(op, token)
+        self.rings[ring].push(op, token)
     }
 
     fn watch_mail(&mut self) -> io::Result<()> {
@@ -152,66 +103,69 @@ impl Uring {
         self.push(0, Op::Readable(self.wake), Token::Wake)
     }
 
-    /// Enter every ring but the first that has something to submit or to run.
-    fn enter_others(&mut self) -> io::Result<()> {
-        for ring in &mut self.rings[1..] {
-            if ring.has_work() {
-                ring.enter()?;
+    /// Take the completions out of the rings and queue their events; then settle the flights: those of
+    /// which nothing is heard have arrived in the kernel.
+    fn reap(&mut self, wait: &mut Wait<'_, Receipt>) -> io::Result<bool> {
+        let mut completions = std::mem::take(&mut self.completions);
+        for ring in self.rings.iter_mut() {
+            for id in ring.meter.begin_turn(ring.buffers.lent()) {
+                wait.events.push(Event::Ready(id, Receipt::ADMITTED));
+            }
+            ring.reap(&mut completions)?;
+        }
+        let mut is_woken = false;
+        for completion in completions.drain(..) {
+            let (result, flags) = (completion.result(), completion.flags());
+            match completion.token() {
+                Token::Receive(id) => {
+                    let buffers = &mut self.rings[completion.ring].buffers;
+                    let receipt = Receipt::received(buffers, result, flags);
+                    if receipt.is_last() {
+                        wait.events.push_change(Event::Ready(id, receipt));
+                    } else {
+                        wait.events.push(Event::Ready(id, receipt));
+                    }
+                }
+                Token::Send(flight) => self.missed.push((flight, result)),
+                Token::Writable(id) => wait.events.push_writable(id),
+                Token::Hangup(id) => {
+                    if let Some(receipt) = Receipt::hangup(result, flags) {
+                        wait.events.push_change(Event::Ready(id, receipt));
+                    }
+                }
+                Token::Connect(id) => {
+                    let outcome = match -result {
+                        ..=0 => Ok(()),
+                        error => Err(Errno::from_raw_os_error(error)),
+                    };
+                    wait.events.push_change(Event::Connected(id, outcome));
+                }
+                Token::EndSending(id) => match completion.into_descriptor() {
+                    // It fails only where the peer is gone already, which receiving will tell.
+                    Ok(fd) => drop(rustix::net::shutdown(fd, rustix::net::Shutdown::Write)),
+                    // No descriptor left: a peer that has not read everything may see a reset.
+                    Err(errno) => wait.events.push_change(Event::Failed(id, errno)),
+                },
+                Token::Accept(n) => {
+                    let outcome = completion.into_descriptor();
+                    let goes_on = cqueue::more(flags);
+                    self.listeners
+                        .add(n as usize, outcome, goes_on, wait.events);
+                }
+                Token::Wake => is_woken = true,
+                Token::Unwatched => {}
             }
         }
-        Ok(())
-    }
-
-    fn have_completions(&mut self) -> bool {
-        self.rings[1..].iter_mut().any(Ring::has_completions)
-    }
-
-    /// Wait in the first ring. A busy thread first lets a batch gather: fewer passes through the
-    /// kernel for each message is what makes messages cheap.
-    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut batch = self.pace.batch();
-        if let Some(timeout) = timeout {
-            batch = batch.min(timeout);
+        if completions.capacity() <= KEPT {
+            self.completions = completions;
         }
-        if !batch.is_zero() {
-            self.rings[0].wait(pace::BATCH, Some(batch))?;
-            self.enter_others()?;
-            if self.have_completions() || self.rings[0].has_completions() {
-                return Ok(());
-            }
+        // SAFETY: every ring has been entered since the last write, until nothing of it was left to submit.
+        unsafe { self.flights.settle(&mut self.missed, wait) };
+        if is_woken {
+            self.watch_mail()?;
         }
-        self.rings[1..]
-            .iter_mut()
-            .for_each(|ring| ring.enable_wakeup(true));
-        // What completed before the wake-up was enabled must be seen below.
-        fence(Ordering::SeqCst);
-        let is_idle = !self.rings[1..].iter_mut().any(Ring::has_work);
-        if is_idle && !self.have_completions() {
-            let left = timeout.map(|timeout| timeout.saturating_sub(batch));
-            self.rings[0].wait(1, left)?;
-        } else {
-            self.rings[0].enter()?;
-        }
-        self.rings[1..]
-            .iter_mut()
-            .for_each(|ring| ring.enable_wakeup(false));
-        self.enter_others()
-    }
-
-    /// The ring with the most room, if any has some.
-    fn ring_with_room(&self) -> Option<u16> {
-        let rooms = self.rings.iter().map(Ring::room).enumerate();
-        let (ring, room) = rooms.max_by_key(|(n, room)| (*room, usize::MAX - n))?;
-        (room > 0).then_some(ring as u16)
-    }
-
-    /// Move a descriptor to a slot of the ring with the most room.
-    fn install(&mut self, fd: OwnedFd) -> Result<Socket, Errno> {
-        let ring = self.ring_with_room().ok_or(Errno::NFILE)?;
-        match self.rings[usize::from(ring)].install(fd) {
-            Ok(slot) => Ok(Socket::Direct { slot, ring, ops: 0 }),
-            Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
-        }
+        self.listeners.arm(&mut self.rings[0])?;
+        Ok(is_woken)
     }
 }
 
@@ -219,14 +173,8 @@ impl Driver for Uring {
     type Receipt = Receipt;
 
     fn poll(&mut self, mut wait: Wait<'_, Receipt>) -> io::Result<bool> {
-        self.enter_others()?;
-        if wait.timeout == Some(Duration::ZERO) || self.have_completions() {
-            self.rings[0].enter()?;
-        } else {
-            self.sleep(wait.timeout)?;
-        }
+        self.rings.wait(wait.timeout)?;
         wait.calls.enter += self.rings.iter_mut().map(Ring::take_entered).sum::<u64>();
-        self.pace.note(Instant::now(), thread_cpu_time);
         self.destinations.clear();
         self.listeners.forget_closed();
         self.reap(&mut wait)
@@ -237,28 +185,35 @@ impl Driver for Uring {
         id: ConnId,
         socket: &mut Socket,
         receipt: Receipt,
-    ) -> Received<'_, Receipt> {
-        self.read(id, socket, receipt)
+        _: usize,
+        _: &mut Events<Receipt>,
+    ) -> Received<'_> {
+        self.receiving.read(&mut self.rings, id, socket, receipt)
     }
 
-    fn release(&mut self, receipt: Receipt) {
-        if let Some(bytes) = receipt.bytes() {
-            self.rings[usize::from(receipt.ring())]
-                .buffers
-                .release(bytes);
+    fn release(&mut self) {
+        self.receiving.release(&mut self.rings);
+    }
+
+    fn discard(&mut self, receipt: Receipt) {
+        if let Some(piece) = receipt.into_piece() {
+            self.rings.release(piece);
         }
     }
 
     fn hold(&mut self, id: ConnId, socket: &mut Socket, receipt: Receipt, is_kept: bool) -> Held {
-        self.keep(id, socket, receipt, is_kept)
+        self.receiving
+            .keep(&mut self.rings, id, socket, receipt, is_kept)
     }
 
-    fn is_writable(&self, _: &Socket, receipt: Receipt) -> bool {
-        receipt.is_writable()
+    fn note_writable(&mut self, _: ConnId, socket: &mut Socket) {
+        if let Socket::Direct { ops, .. } = socket {
+            *ops &= !WRITABLE;
+        }
     }
 
     fn held_bytes(&self) -> usize {
-        self.kept.bytes()
+        self.receiving.kept.bytes()
     }
 
     fn arm(
@@ -271,14 +226,24 @@ impl Driver for Uring {
         let Socket::Direct { slot, ring, ops } = socket else {
             return Ok(());
         };
-        let wants = interest.read && !self.kept.tell(id, events);
+        let wants = interest.read && !self.receiving.kept.tell(id, events);
         let (slot, ring, token) = (*slot, *ring, Token::Receive(id));
         if wants && *ops & RECEIVE == 0 {
-            *ops |= RECEIVE;
-            self.push(ring, Op::Receive(slot), token)?;
+            let op = if *ops & METERED == 0 {
+                Some(Op::Receive(slot))
+            } else if *ops & WAITING == 0 {
+                let len = self.rings[ring].meter.ask(id);
+                len.map(|len| Op::ReceiveOnce(slot, len))
+            } else {
+                None
+            };
+            *ops |= if op.is_some() { RECEIVE } else { WAITING };
+            if let Some(op) = op {
+                self.push(ring, op, token)?;
+            }
         } else if !wants && *ops & (RECEIVE | CANCEL) == RECEIVE {
             *ops |= CANCEL;
-            self.rings[usize::from(ring)].push_silent(Op::Cancel(token))?;
+            self.rings[ring].push_silent(Op::Cancel(token))?;
         }
         if !wants && *ops & HANGUP == 0 {
             *ops |= HANGUP;
@@ -308,16 +273,18 @@ impl Driver for Uring {
         let entry = self.flights.begin(id, slot, taken);
         // SAFETY: what the entry points to stays in `flights` until they are settled in `poll`, which has
         // submitted everything before.
-        unsafe { self.rings[usize::from(ring)].push_entry(&entry)? };
+        unsafe { self.rings[ring].push_entry(&entry)? };
         Ok(Write::Queued { bytes })
     }
 
     fn abandon(&mut self, unsent: &mut Vec<Unsent>) {
-        self.flights.abandon(unsent);
+        self.rings.close();
+        // SAFETY: the rings are gone, and what was queued with them.
+        unsafe { self.flights.abandon(unsent) };
     }
 
     fn accept(&mut self, listener: usize, events: &mut Events<Receipt>) -> io::Result<Accepted> {
-        // What has been accepted comes before what could not be.
+        // Accepted connections come before the failure to accept one.
         if !self.listeners.is_waiting(listener) {
             return Ok(if self.listeners.take_exhausted(listener) {
                 Accepted::Exhausted
@@ -325,12 +292,12 @@ impl Driver for Uring {
                 Accepted::Empty
             });
         }
-        let accepted = if self.ring_with_room().is_none() {
+        let accepted = if self.rings.with_room().is_none() {
             Accepted::Exhausted
         } else {
             match self.listeners.next(listener) {
                 None => Accepted::Empty,
-                Some((fd, peer)) => match self.install(fd) {
+                Some((fd, peer)) => match self.rings.install(fd) {
                     Ok(socket) => Accepted::Connection(socket, peer),
                     // The connection is closed; the next one may find memory.
                     Err(_) => Accepted::Exhausted,
@@ -366,14 +333,16 @@ impl Driver for Uring {
             Ok(fd) => fd,
             Err(errno) => return Ok(Err(errno)),
         };
-        let destination = Box::new(to.as_any());
+        // Pointed to when it is in its place: to move a box is to claim it anew.
+        let place = self.destinations.len();
+        self.destinations.push(Box::new(to.as_any()));
+        let destination = &self.destinations[place];
         let entry: squeue::Entry = opcode::Connect::new(
             types::Fd(fd.as_raw_fd()),
             destination.as_ptr().cast(),
             destination.addr_len(),
         )
         .build();
-        self.destinations.push(destination);
         let entry = entry.user_data(Token::Connect(id).to_bits());
         // SAFETY: the address stays in `destinations` until it is submitted; the kernel copies it then.
         unsafe { self.rings[0].push_entry(&entry)? };
@@ -383,7 +352,7 @@ impl Driver for Uring {
     fn establish(&mut self, socket: &mut Socket) -> Result<(), Errno> {
         match std::mem::replace(socket, Socket::None) {
             Socket::Descriptor { fd, .. } => {
-                *socket = self.install(fd)?;
+                *socket = self.rings.install(fd)?;
                 Ok(())
             }
             _ => Err(Errno::BADF),
@@ -400,10 +369,10 @@ impl Driver for Uring {
     }
 
     fn close(&mut self, id: ConnId, socket: Socket) -> io::Result<()> {
-        self.kept.forget(id);
+        self.receiving.kept.forget(id);
         match socket {
             Socket::Direct { slot, ring, ops } => {
-                let ring = &mut self.rings[usize::from(ring)];
+                let ring = &mut self.rings[ring];
                 for (op, token) in [
                     (RECEIVE, Token::Receive(id)),
                     (WRITABLE, Token::Writable(id)),

@@ -7,6 +7,19 @@ use io_uring::{opcode, squeue, types};
 use super::buffers;
 use super::token::Token;
 
+/// Bits of a [`Socket::Direct`](crate::connections::Socket)'s operations: receiving is armed.
+pub(super) const RECEIVE: u8 = 1;
+/// Room to write is waited for.
+pub(super) const WRITABLE: u8 = 2;
+/// Receiving is being cancelled.
+pub(super) const CANCEL: u8 = 4;
+/// Failures are waited for.
+pub(super) const HANGUP: u8 = 8;
+/// The connection has found no buffer, see `meter`.
+pub(super) const METERED: u8 = 16;
+/// The connection waits for its turn of the metered ones.
+pub(super) const WAITING: u8 = 32;
+
 /// An operation without pointers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
@@ -14,9 +27,11 @@ pub(super) enum Op {
     Accept(RawFd),
     /// Receive on a slot until that is cancelled, into the ring's own buffers.
     Receive(u32),
+    /// Receive on a slot once, at most so many bytes, into the ring's own buffers.
+    ReceiveOnce(u32, u32),
     /// Wait until a slot takes bytes.
     Writable(u32),
-    /// Wait until a slot has failed, or both of its sides have ended.
+    /// Tell whenever a side of a slot ends, or it fails, until that is cancelled.
     Hangup(u32),
     /// Wait until a descriptor can be read.
     Readable(RawFd),
@@ -33,10 +48,6 @@ pub(super) enum Op {
 impl Op {
     #[inline]
     pub(super) fn entry(self, token: Token) -> squeue::Entry {
-        let poll = |slot, events: i16| {
-            let events = u32::from(events.cast_unsigned());
-            opcode::PollAdd::new(types::Fixed(slot), events).build()
-        };
         let entry = match self {
             Self::Accept(listener) => opcode::AcceptMulti::new(types::Fd(listener))
                 .flags(libc::SOCK_CLOEXEC)
@@ -44,13 +55,21 @@ impl Op {
             Self::Receive(slot) => {
                 opcode::RecvMulti::new(types::Fixed(slot), buffers::GROUP).build()
             }
-            Self::Writable(slot) => poll(slot, libc::POLLOUT),
-            // Failures and ends are told whatever is asked for.
-            Self::Hangup(slot) => poll(slot, 0),
-            Self::Readable(fd) => {
-                let events = u32::from(libc::POLLIN.cast_unsigned());
-                opcode::PollAdd::new(types::Fd(fd), events).build()
+            Self::ReceiveOnce(slot, len) => {
+                opcode::Recv::new(types::Fixed(slot), std::ptr::null_mut(), len)
+                    .buf_group(buffers::GROUP)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT)
             }
+            Self::Writable(slot) => {
+                opcode::PollAdd::new(types::Fixed(slot), events(libc::POLLOUT)).build()
+            }
+            // Failures and ends are told whatever is asked for. Told once, the end of the peer's side
+            // would hide the failure after it.
+            Self::Hangup(slot) => opcode::PollAdd::new(types::Fixed(slot), 0)
+                .multi(true)
+                .build(),
+            Self::Readable(fd) => opcode::PollAdd::new(types::Fd(fd), events(libc::POLLIN)).build(),
             // Not IORING_OP_SHUTDOWN: a kernel thread would carry it out later, and look up the slot
             // then, which may be another connection's by that time.
             Self::Install(slot) => opcode::FixedFdInstall::new(types::Fixed(slot), 0).build(),
@@ -63,4 +82,9 @@ impl Op {
         };
         entry.user_data(token.to_bits())
     }
+}
+
+/// Return events of poll(2) as io_uring takes them.
+pub(super) fn events(events: i16) -> u32 {
+    u32::from(events.cast_unsigned())
 }

@@ -45,7 +45,7 @@ impl Pace {
         }
     }
 
-    /// How long to wait now for a batch.
+    /// Return how long to wait now for a batch.
     pub(super) fn batch(&self) -> Duration {
         let share = (self.load - RELAXED) / (BUSY - RELAXED);
         LONGEST.mul_f64(share.clamp(0.0, 1.0))

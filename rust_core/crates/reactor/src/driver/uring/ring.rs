@@ -1,19 +1,61 @@
 //! One io_uring with its file table and receive buffers.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use io_uring::{IoUring, cqueue, squeue, types};
+use rustix::io::Errno;
 
 use super::buffers::Buffers;
+use super::meter::Meter;
 use super::op::Op;
 use super::token::Token;
 
 /// IORING_ENTER_GETEVENTS: run what the kernel has put off for this thread.
 const GET_EVENTS: u32 = 1;
+/// Completions that the kernel makes at least before it puts off what is left, IO_LOCAL_TW_DEFAULT_MAX.
+const AT_A_TIME: usize = 20;
+/// Completions of one turn from which on a herd waits for the next one.
+const MOST_COMPLETIONS: usize = 4096;
 /// Pause before the kernel is asked again that had no memory for a submission.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
+
+/// A completion, taken out of its ring once.
+pub(super) struct Completion {
+    /// The index of the ring.
+    pub(super) ring: u16,
+    entry: cqueue::Entry,
+}
+
+impl Completion {
+    #[inline]
+    pub(super) fn token(&self) -> Token {
+        Token::from_bits(self.entry.user_data())
+    }
+
+    #[inline]
+    pub(super) fn result(&self) -> i32 {
+        self.entry.result()
+    }
+
+    #[inline]
+    pub(super) fn flags(&self) -> u32 {
+        self.entry.flags()
+    }
+
+    /// Return the descriptor that the kernel has made for the operation, or why it has made none.
+    pub(super) fn into_descriptor(self) -> Result<OwnedFd, Errno> {
+        let makes_one = matches!(self.token(), Token::Accept(_) | Token::EndSending(_));
+        match self.result() {
+            // SAFETY: the kernel has opened the descriptor for us. This completion alone tells it, and is
+            // used up here.
+            fd @ 0.. if makes_one => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            0.. => Err(Errno::BADF),
+            error => Err(Errno::from_raw_os_error(-error)),
+        }
+    }
+}
 
 /// Sizes of one ring.
 #[derive(Debug, Clone, Copy)]
@@ -26,11 +68,12 @@ pub(super) struct RingSize {
     pub(super) buffer_bytes: u32,
 }
 
-/// See the module.
+/// One io_uring; see the module.
 pub(super) struct Ring {
-    // Dropped before the buffers that the kernel receives into.
+    index: u16,
     ring: IoUring,
     pub(super) buffers: Buffers,
+    pub(super) meter: Meter,
     files: u32,
     /// Slots from here on have never been used.
     fresh: u32,
@@ -41,9 +84,15 @@ pub(super) struct Ring {
     entered: u64,
 }
 
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.buffers.unregister(&self.ring);
+    }
+}
+
 impl Ring {
-    /// Must be called in the thread that will use the ring.
-    pub(super) fn new(size: RingSize) -> io::Result<Self> {
+    /// Make the ring with this index. Must be called in the thread that will use it.
+    pub(super) fn new(index: u16, size: RingSize) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -61,9 +110,11 @@ impl Ring {
         }
         let submitter = ring.submitter();
         submitter.register_files_sparse(size.files)?;
-        let buffers = Buffers::new(&ring, size.buffers, size.buffer_bytes)?;
+        let buffers = Buffers::register(&ring, index, size.buffers, size.buffer_bytes)?;
         Ok(Self {
+            index,
             ring,
+            meter: Meter::new(buffers.size(), size.buffer_bytes as usize),
             buffers,
             files: size.files,
             fresh: 0,
@@ -73,24 +124,24 @@ impl Ring {
         })
     }
 
-    /// Times the kernel was entered since this was last called.
+    /// Return how often the kernel was entered since the last call.
     #[inline]
     pub(super) fn take_entered(&mut self) -> u64 {
         std::mem::take(&mut self.entered)
     }
 
-    /// Connections that can be installed in all.
+    /// Return how many connections can be installed in all.
     pub(super) fn files(&self) -> usize {
         self.files as usize
     }
 
-    /// Connections that can still be installed.
+    /// Return how many connections can still be installed.
     #[inline]
     pub(super) fn room(&self) -> u32 {
         self.files - self.fresh + self.free.len() as u32
     }
 
-    /// Moves a socket from the thread's table of descriptors to the ring's; the slot it got. A
+    /// Move a socket from the thread's table of descriptors to the ring's; return its slot. A
     /// socket that could not be moved is closed.
     pub(super) fn install(&mut self, fd: OwnedFd) -> io::Result<u32> {
         let (slot, is_fresh) = match self.free.pop() {
@@ -113,7 +164,7 @@ impl Ring {
         }
     }
 
-    /// Marks a slot free once the closing that has just been pushed is submitted.
+    /// Mark a slot free once the closing that has just been pushed is submitted.
     pub(super) fn uninstall(&mut self, slot: u32) {
         self.closing.push(slot);
     }
@@ -151,7 +202,7 @@ impl Ring {
     /// Queue an operation; submit when the queue is full.
     ///
     /// # Safety
-    /// What the entry points to must stay in place until the next submission; for operations that
+    /// The memory that the entry points to must stay in place until the next submission; for operations that
     /// are not carried out at once, until their completion.
     #[inline]
     pub(super) unsafe fn push_entry(&mut self, entry: &squeue::Entry) -> io::Result<()> {
@@ -164,26 +215,26 @@ impl Ring {
         }
     }
 
-    /// Whether entering would do anything.
+    /// Return whether entering would do anything.
     #[inline]
     pub(super) fn has_work(&mut self) -> bool {
         let submissions = self.ring.submission();
         !submissions.is_empty() || submissions.taskrun() || submissions.cq_overflow()
     }
 
-    /// Whether completions wait to be read.
+    /// Return whether completions wait to be read.
     #[inline]
     pub(super) fn has_completions(&mut self) -> bool {
         !self.ring.completion().is_empty()
     }
 
-    /// Submits everything and runs what the kernel has put off, without waiting.
+    /// Submit everything and run what the kernel has put off, without waiting.
     #[inline]
     pub(super) fn enter(&mut self) -> io::Result<()> {
         self.submit(GET_EVENTS)
     }
 
-    /// As [`enter`](Self::enter), and waits for `want` completions, at most for `longest`.
+    /// Enter as [`enter`](Self::enter) does, and wait for `want` completions, at most for `longest`.
     pub(super) fn wait(&mut self, want: usize, longest: Option<Duration>) -> io::Result<()> {
         let timeout = longest.map(types::Timespec::from);
         let mut arguments = types::SubmitArgs::new();
@@ -196,11 +247,11 @@ impl Ring {
             Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
             Err((_, error)) => return Err(error),
         }
-        // What the kernel had no memory for is still queued.
+        // Entries that the kernel had no memory for are still queued.
         self.submit(0)
     }
 
-    /// Returns when nothing is queued any more.
+    /// Submit until nothing is queued any more.
     fn submit(&mut self, flags: u32) -> io::Result<()> {
         let mut count = self.ring.submission().len() as u32;
         while count > 0 || flags != 0 {
@@ -226,12 +277,22 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes out all completions, those included that the queue had no room for.
+    /// Take out all completions, those included that the queue had no room for, and those of a herd: the
+    /// kernel makes a few of what it has put off at a time, and a quiet connection's may be behind them.
     #[inline]
-    pub(super) fn reap(&mut self, mut each: impl FnMut(cqueue::Entry)) -> io::Result<()> {
+    pub(super) fn reap(&mut self, into: &mut Vec<Completion>) -> io::Result<()> {
+        let first = into.len();
         loop {
-            self.ring.completion().for_each(&mut each);
-            if !self.ring.submission().cq_overflow() {
+            let before = into.len();
+            let completions = self.ring.completion();
+            let ring = self.index;
+            into.extend(completions.map(|entry| Completion { ring, entry }));
+            let all = into.len();
+            let is_herd = all - before >= AT_A_TIME && all - first < MOST_COMPLETIONS;
+            let submissions = self.ring.submission();
+            let has_more = submissions.cq_overflow() || is_herd && submissions.taskrun();
+            drop(submissions);
+            if !has_more {
                 return Ok(());
             }
             self.enter()?;

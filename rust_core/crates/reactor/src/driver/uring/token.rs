@@ -1,6 +1,6 @@
 //! The mark of an operation: the 64 bits that the kernel hands back with its completion.
 
-use crate::slab::ConnId;
+use crate::conn_id::ConnId;
 
 /// An operation, with the connection, listener or flight that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
