@@ -5,7 +5,7 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use protocol::nats::encode::{encode_hmsg, encode_hpub, encode_msg, encode_pub};
+use protocol::nats::encode::{encode_msg, encode_pub};
 use protocol::nats::{
     ClientOp, ConnectOptions, FromClient, FromServer, Headers, Limits, ParseError, Parser,
     ServerInfo, ServerOp, Side,
@@ -101,20 +101,11 @@ impl Say for ClientOp<'_> {
     }
 
     fn encode(&self) -> Option<Vec<u8>> {
-        let &Self::Pub {
-            subject,
-            reply,
-            headers,
-            payload,
-        } = self
-        else {
+        let Self::Pub(message) = self else {
             return None;
         };
         let mut out = Vec::new();
-        match headers {
-            Some(headers) => encode_hpub(&mut out, subject, reply, headers, payload),
-            None => encode_pub(&mut out, subject, reply, payload),
-        }
+        encode_pub(&mut out, message);
         Some(out)
     }
 }
@@ -128,24 +119,14 @@ impl Say for ServerOp<'_> {
     }
 
     fn encode(&self) -> Option<Vec<u8>> {
-        let &Self::Msg {
-            subject,
-            sid,
-            reply,
-            headers,
-            payload,
-        } = self
-        else {
+        let Self::Msg { sid, message } = self else {
             return None;
         };
-        let mut out = Vec::new();
-        match headers {
-            Some(headers) => {
-                let _ = Headers::parse(headers).map(|headers| headers.iter().count());
-                encode_hmsg(&mut out, subject, sid, reply, headers, payload);
-            }
-            None => encode_msg(&mut out, subject, sid, reply, payload),
+        if let Some(headers) = message.headers {
+            let _ = Headers::parse(headers).map(|headers| headers.iter().count());
         }
+        let mut out = Vec::new();
+        encode_msg(&mut out, sid, message);
         Some(out)
     }
 }

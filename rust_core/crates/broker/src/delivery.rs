@@ -1,6 +1,6 @@
 //! The delivery of one message to one receiver on this shard.
 
-use protocol::nats::encode;
+use protocol::nats::{Message, encode};
 use reactor::{Conn, ConnId};
 
 use crate::backlog::Publisher;
@@ -8,7 +8,6 @@ use crate::backpressure::Backpressure;
 use crate::http::answer::Date;
 use crate::http::reply;
 use crate::io::Io;
-use crate::message::Message;
 use crate::metrics::table::{Counter, Dropped};
 use crate::outbound::{self, Encoded};
 use crate::reason::Reason;
@@ -72,7 +71,7 @@ impl Delivery {
         subscription.delivered += 1;
         let is_last = subscription.delivered == subscription.max;
         let before = output.len();
-        if before + message.len() > limits.max_pending {
+        if before + message.size() > limits.max_pending {
             sessions.counts.add_dropped(Dropped::SlowConsumer, 1);
             sessions.abort(io, to.conn, Reason::SlowConsumer);
             return;
@@ -85,9 +84,9 @@ impl Delivery {
             backlog.note_appended(publisher, appended) && pending > limits.max_pending / 4 * 3
         });
         let transport = session.protocol.kind();
-        session.traffic.count_sent(message.len(), second);
+        session.traffic.count_sent(message.size(), second);
         io.spend(appended + DELIVERY);
-        sessions.counts.add_sent(transport, message.len());
+        sessions.counts.add_sent(transport, message.size());
         if is_last {
             sessions.remove_exhausted(io, to.conn, handle);
         }

@@ -1,25 +1,11 @@
-//! Published messages: borrowed from where they arrived, or with memory of their own.
+//! Published messages with memory of their own.
 
 use std::sync::Arc;
 
+use protocol::nats::Message;
+
 use crate::memory::Account;
 use crate::subscriber::Subscriber;
-
-/// A published message, borrowed from where it arrived.
-#[derive(Clone, Copy)]
-pub(crate) struct Message<'a> {
-    pub(crate) subject: &'a [u8],
-    pub(crate) reply: Option<&'a [u8]>,
-    pub(crate) headers: Option<&'a [u8]>,
-    pub(crate) payload: &'a [u8],
-}
-
-impl Message<'_> {
-    /// Return the bytes of headers and payload.
-    pub(crate) fn len(&self) -> usize {
-        self.headers.map_or(0, <[u8]>::len) + self.payload.len()
-    }
-}
 
 /// A message of its own memory, for mail, and for several outputs that hold it together: all of it in one
 /// allocation.
@@ -43,7 +29,7 @@ impl OwnedMessage {
         let headers = message.headers.unwrap_or_default();
         let parts = [message.subject, reply, headers, message.payload, b"\r\n"];
         let bytes = parts.concat().into_boxed_slice();
-        let is_shared = message.len() >= SHARED;
+        let is_shared = message.size() >= SHARED;
         let account = is_shared.then(|| Arc::clone(account));
         if let Some(account) = &account {
             account.add(bytes.len());

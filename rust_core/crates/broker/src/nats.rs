@@ -10,7 +10,6 @@ use crate::config::Limits;
 use crate::fence::Fence;
 use crate::io::{Io, Timer};
 use crate::jobs::Job;
-use crate::message::Message;
 use crate::metrics::table::Counter;
 use crate::outbound;
 use crate::pattern::Excess;
@@ -203,21 +202,10 @@ impl Client<'_> {
     #[inline]
     fn handle_op(&mut self, op: ClientOp<'_>) {
         match op {
-            ClientOp::Pub {
-                subject,
-                reply,
-                headers,
-                payload,
-            } => {
+            ClientOp::Pub(message) => {
                 if self.flags.has(Flags::VERBOSE | Flags::PEDANTIC) {
-                    self.check_publish(subject);
+                    self.check_publish(message.subject);
                 }
-                let message = Message {
-                    subject,
-                    reply,
-                    headers,
-                    payload,
-                };
                 self.publishing
                     .publish(self.sessions, self.io, self.id, self.flags, &message);
             }

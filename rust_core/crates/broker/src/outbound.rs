@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use protocol::nats::encode;
+use protocol::nats::{Message, encode};
 use protocol::ws::{OpCode, close, frame};
 use reactor::{Conn, Output, Shared};
 
 use crate::http::EventFormat;
 use crate::http::events::{encode_data, encode_id};
-use crate::message::{Message, OwnedMessage};
+use crate::message::OwnedMessage;
 use crate::protocols::Protocol;
 use crate::session::{Flags, Session};
 use crate::subscriptions::Subscription;
@@ -82,7 +82,8 @@ impl Encoded {
 
     /// Return the message for `sid`, encoded anew if the receiver before wanted other bytes; `None` when
     /// that is so every time.
-    fn message(&mut self, sid: &[u8], has_headers: bool, message: &Message<'_>) -> Option<&[u8]> {
+    fn message(&mut self, sid: &[u8], message: &Message<'_>) -> Option<&[u8]> {
+        let has_headers = message.headers.is_some();
         if self.bytes.is_empty() || self.sid != sid || self.has_headers != has_headers {
             if self.misses > Self::MOST_MISSES {
                 return None;
@@ -92,7 +93,7 @@ impl Encoded {
             self.sid.clear();
             self.sid.extend_from_slice(sid);
             self.has_headers = has_headers;
-            encode_message(&mut self.bytes, sid, has_headers, message);
+            encode::encode_msg(&mut self.bytes, sid, message);
         } else {
             self.misses = 0;
         }
@@ -116,24 +117,23 @@ pub(crate) fn append_message(
         return;
     }
     let sid = subscription.sid();
-    let has_headers = message.headers.is_some() && flags.has(Flags::HEADERS);
+    // A receiver that does not know headers gets the message without them.
+    let message = &Message {
+        headers: message.headers.filter(|_| flags.has(Flags::HEADERS)),
+        ..*message
+    };
     if let Some(owned) = encoded.as_ref().and_then(|encoded| encoded.shared.as_ref()) {
-        append_shared(protocol, output, sid, has_headers, owned);
+        append_shared(protocol, output, sid, message, owned);
         return;
     }
-    let kept = encoded.and_then(|encoded| encoded.message(sid, has_headers, message));
+    let kept = encoded.and_then(|encoded| encoded.message(sid, message));
     match kept {
         Some(bytes) => append(protocol, output, bytes.len(), |out| {
             out.extend_from_slice(bytes);
         }),
-        None => append(
-            protocol,
-            output,
-            message_len(sid, has_headers, message),
-            |out| {
-                encode_message(out, sid, has_headers, message);
-            },
-        ),
+        None => append(protocol, output, encode::msg_len(sid, message), |out| {
+            encode::encode_msg(out, sid, message);
+        }),
     }
     output.add_items(1);
 }
@@ -143,27 +143,19 @@ fn append_shared(
     protocol: &mut Protocol,
     output: &mut Output,
     sid: &[u8],
-    has_headers: bool,
+    message: &Message<'_>,
     owned: &Arc<OwnedMessage>,
 ) {
-    let message = owned.message();
     seal_frame(protocol, output);
     let tail = output.tail();
     if protocol.batch().is_some() {
-        let len = message_len(sid, has_headers, &message);
+        let len = encode::msg_len(sid, message);
         frame::encode_header(tail, true, OpCode::Binary, len, None);
     }
-    let Message {
-        subject,
-        reply,
-        headers,
-        payload,
-    } = message;
-    let headers = headers.map(<[u8]>::len).filter(|_| has_headers);
-    let total = headers.unwrap_or(0) + payload.len();
-    encode::encode_message_line(tail, subject, sid, reply, headers, total);
+    encode::encode_msg_line(tail, sid, message);
     output.add_items(1);
-    output.append_shared(Arc::clone(owned) as Shared, owned.body(has_headers));
+    let body = owned.body(message.headers.is_some());
+    output.append_shared(Arc::clone(owned) as Shared, body);
 }
 
 /// Append a message as the event with this number.
@@ -184,37 +176,6 @@ fn append_event(
         None => encode_data(tail, format, message),
     }
     output.add_items(1);
-}
-
-/// Return the number of bytes that [`encode_message`] appends.
-fn message_len(sid: &[u8], has_headers: bool, message: &Message<'_>) -> usize {
-    let Message {
-        subject,
-        reply,
-        headers,
-        payload,
-    } = *message;
-    match headers {
-        Some(headers) if has_headers => encode::hmsg_len(subject, sid, reply, headers, payload),
-        _ => encode::msg_len(subject, sid, reply, payload),
-    }
-}
-
-/// Append the operation with a message. A receiver that does not know headers gets it without them.
-#[inline]
-fn encode_message(out: &mut Vec<u8>, sid: &[u8], has_headers: bool, message: &Message<'_>) {
-    let Message {
-        subject,
-        reply,
-        headers,
-        payload,
-    } = *message;
-    match headers {
-        Some(headers) if has_headers => {
-            encode::encode_hmsg(out, subject, sid, reply, headers, payload);
-        }
-        _ => encode::encode_msg(out, subject, sid, reply, payload),
-    }
 }
 
 /// Append operations that are encoded already.

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use fastrand::Rng;
+use protocol::nats::Message;
 use reactor::{ConnId, work};
 use router::Matches;
 
@@ -11,7 +12,7 @@ use crate::backlog::Publisher;
 use crate::delivery::{DELIVERY, Delivery};
 use crate::io::Io;
 use crate::mail::Mail;
-use crate::message::{Message, OwnedMessage, Receivers, SHARED};
+use crate::message::{OwnedMessage, Receivers, SHARED};
 use crate::metrics::table::{Counter, Flow};
 use crate::monitor::Hot;
 use crate::outbound::Encoded;
@@ -35,7 +36,7 @@ const MEMBER: usize = 8;
 /// mail, in slices of this size, so that a message to a million connections does not fill as many outputs
 /// before any is written, nor keep other clients waiting: three eighths of a turn's budget.
 fn slice_of(message: &Message<'_>, turn_budget: usize) -> usize {
-    (turn_budget / 8 * 3 / (message.len() + DELIVERY + work::WRITE)).max(1)
+    (turn_budget / 8 * 3 / (message.size() + DELIVERY + work::WRITE)).max(1)
 }
 
 /// Return the work of finding the receivers of a message.
@@ -112,7 +113,7 @@ impl Publishing {
         if let Some(to) = sessions.shared.inboxes.receiver(message.subject) {
             self.matches.add(to);
         } else {
-            self.hot.offer(message.subject, message.len());
+            self.hot.offer(message.subject, message.size());
         }
         let receivers = self.matches.len();
         self.max_fanout = self.max_fanout.max(receivers);
@@ -121,7 +122,7 @@ impl Publishing {
         let by_mail = receivers > slice_of(message, io.turn_budget())
             || self.mailed.iter().any(|(by, _)| *by == id);
         let mut mailed = false;
-        let is_shared = receivers > 1 && message.len() >= SHARED;
+        let is_shared = receivers > 1 && message.size() >= SHARED;
         let owned = (is_shared || by_mail).then(|| own(sessions, message));
         let mut encoded = begin_encoding(&mut self.encoded, receivers, owned.as_ref());
         for to in self.matches.receivers() {
@@ -212,7 +213,7 @@ impl Publishing {
         for shard in 0..self.by_mail.len() {
             let mut receivers = std::mem::take(&mut self.by_mail[shard]);
             for slice in receivers.chunks(slice_of(message, io.turn_budget())) {
-                let weight = slice.len() * (message.len() + WEIGHT);
+                let weight = slice.len() * (message.size() + WEIGHT);
                 let receivers = Receivers::from(slice);
                 let memory = Mail::bytes(owned, &receivers);
                 overloads |= sessions.shared.queued[shard].add(weight, memory);
@@ -224,7 +225,7 @@ impl Publishing {
                 };
                 io.mail(shard, mail);
                 sessions.counts.add_posted(slice.len() as u64);
-                io.spend(message.len() + DELIVERY + size_of_val(slice));
+                io.spend(message.size() + DELIVERY + size_of_val(slice));
                 if shard == usize::from(sessions.index) {
                     self.note_mailed(publisher);
                 }
@@ -259,7 +260,7 @@ impl Publishing {
 #[inline]
 fn count_published(sessions: &Sessions, io: &mut Io, id: ConnId, message: &Message<'_>) {
     let Some(conn) = io.conn_mut(id) else { return };
-    let (transport, len) = (conn.session.kind(), message.len() as u64);
+    let (transport, len) = (conn.session.kind(), message.size() as u64);
     conn.session.traffic.in_msgs += 1;
     conn.session.traffic.in_bytes += len;
     sessions.counts.add_flow(transport, Flow::InMsgs, 1);

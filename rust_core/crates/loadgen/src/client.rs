@@ -231,7 +231,7 @@ impl<W: Workload> Handler for Client<W> {
             .receive(&self.endpoint, bytes, |event, outbox| match event {
                 Event::Message(message) => {
                     if !message.is_status() {
-                        delivered.add(message.len());
+                        delivered.add(message.size());
                     }
                     let writer = Writer {
                         outbox,

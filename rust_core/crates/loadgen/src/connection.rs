@@ -4,7 +4,7 @@ use std::fmt;
 
 use protocol::http::{HttpError, reason_phrase};
 use protocol::nats::encode::encode_connect;
-use protocol::nats::{ConnectOptions, JsonError, ParseError};
+use protocol::nats::{ConnectOptions, JsonError, Message, ParseError};
 use protocol::ws::handshake::HandshakeError;
 use protocol::ws::{self, Batch, close};
 use reactor::{Closed, Output};
@@ -185,34 +185,10 @@ impl fmt::Display for LinkError {
     }
 }
 
-/// A message that the connection's subscription received.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Message<'a> {
-    pub(crate) subject: &'a [u8],
-    /// Subject for the reply, if one is expected.
-    pub(crate) reply: Option<&'a [u8]>,
-    /// The header block.
-    pub(crate) headers: Option<&'a [u8]>,
-    pub(crate) payload: &'a [u8],
-}
-
-impl Message<'_> {
-    /// Return the number of bytes of headers and payload.
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.headers.map_or(0, <[u8]>::len) + self.payload.len()
-    }
-
-    /// Return whether the message is a status of the server, such as 503 for no responders.
-    #[inline]
-    pub(crate) fn is_status(&self) -> bool {
-        self.headers.is_some() && self.payload.is_empty()
-    }
-}
-
 /// Event on a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Event<'a> {
+    /// A message that the connection's subscription received.
     Message(Message<'a>),
     /// `-ERR` on a connection that is ready, with its text.
     Error(&'a [u8]),

@@ -14,7 +14,7 @@ use protocol::nats::{FromServer, Limits, Parser, ServerInfo, ServerOp};
 use protocol::ws::{self, Decoder, Role, close, frame, handshake};
 use reactor::Output;
 
-use crate::connection::{Connection, Endpoint, Event, LinkError, Message, Outbox};
+use crate::connection::{Connection, Endpoint, Event, LinkError, Outbox};
 use crate::rng::Rng;
 use crate::subject::Subject;
 use crate::target::{Target, Transport};
@@ -249,20 +249,7 @@ impl Nats {
             .map_err(LinkError::Protocol)?
         {
             match op {
-                ServerOp::Msg {
-                    subject,
-                    reply,
-                    headers,
-                    payload,
-                    ..
-                } => {
-                    handle(Event::Message(Message {
-                        subject,
-                        reply,
-                        headers,
-                        payload,
-                    }));
-                }
+                ServerOp::Msg { message, .. } => handle(Event::Message(message)),
                 ServerOp::Ping => pending.get_or_insert_default().pongs += 1,
                 ServerOp::Info(json) if self.stage == Stage::Greeting => {
                     let headers = check_info(endpoint, json)?;

@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use protocol::nats::encode::{encode_pub, msg_len};
+use protocol::nats::Message;
+use protocol::nats::encode::{encode_pub, pub_len};
 use reactor::{Clock, ConnId};
 
-use crate::connection::Message;
 use crate::link::Link;
 use crate::payload::{self, PayloadKind};
 use crate::reply_queue::{ReplyDelays, ReplyQueue};
@@ -145,8 +145,14 @@ fn reply(writer: Writer<'_>, payload: &mut [u8], id: u64, to: &[u8]) -> usize {
         keys,
     } = writer;
     payload::fill(payload, PayloadKind::Reply, id);
-    let len = msg_len(to, b"", None, payload);
-    outbox.append(output, keys, len, |out| encode_pub(out, to, None, payload));
+    let message = Message {
+        subject: to,
+        reply: None,
+        headers: None,
+        payload,
+    };
+    let len = pub_len(&message);
+    outbox.append(output, keys, len, |out| encode_pub(out, &message));
     output.add_items(1);
     len
 }

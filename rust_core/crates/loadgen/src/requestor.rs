@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
-use protocol::nats::encode::{encode_pub, msg_len};
+use protocol::nats::Message;
+use protocol::nats::encode::{encode_pub, pub_len};
 use protocol::ws::close;
 use reactor::{Clock, ConnId};
 
 use crate::churn::{Churn, next_connected};
 use crate::config::RequestorConfig;
-use crate::connection::{Connection, Message};
+use crate::connection::Connection;
 use crate::idle_users::IdleUsers;
 use crate::intervals::Reporter;
 use crate::link::Link;
@@ -105,14 +106,15 @@ impl Users {
         }
         payload::fill(&mut self.payload, PayloadKind::Request, request);
         let reply = Subject::user(self.first + user);
-        let (to, reply, payload) = (to.as_bytes(), Some(reply.as_bytes()), &self.payload);
-        let len = msg_len(to, b"", reply, payload);
-        conn.session
-            .link
-            .outbox
-            .append(&mut conn.output, keys, len, |out| {
-                encode_pub(out, to, reply, payload);
-            });
+        let message = Message {
+            subject: to.as_bytes(),
+            reply: Some(reply.as_bytes()),
+            headers: None,
+            payload: &self.payload,
+        };
+        let len = pub_len(&message);
+        let outbox = &mut conn.session.link.outbox;
+        outbox.append(&mut conn.output, keys, len, |out| encode_pub(out, &message));
         self.published += 1;
         true
     }

@@ -8,11 +8,10 @@
 //! warm-up begins. Request numbers go on after it, so that late replies are recognised. Times start
 //! at zero again.
 
-use protocol::nats::Headers;
+use protocol::nats::{Headers, Message};
 use serde::Serialize;
 
 use crate::config::{Arrivals, RequestorConfig};
-use crate::connection::Message;
 use crate::inflight::{Inflight, ReplyKind};
 use crate::payload::{self, PayloadKind};
 use crate::profile::Profile;

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use protocol::nats::Message;
 use reactor::{Clock, ConnId, Output};
 
-use crate::connection::{Connection, Message, Outbox, Response};
+use crate::connection::{Connection, Outbox, Response};
 use crate::rng::Rng;
 use crate::session::Io;
 use crate::shared::ThreadCounters;

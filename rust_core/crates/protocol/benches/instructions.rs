@@ -17,7 +17,7 @@ use subjectbus_protocol::http::{
     parse_head,
 };
 use subjectbus_protocol::nats::{
-    ClientOp, FromClient, FromServer, Limits, Parser, ServerOp, Side, encode,
+    ClientOp, FromClient, FromServer, Limits, Message, Parser, ServerOp, Side, encode,
 };
 use subjectbus_protocol::ws::frame::{self, Header};
 use subjectbus_protocol::ws::{Batch, Decoder, Event, OpCode, Role, mask};
@@ -33,6 +33,16 @@ const REPLY: &[u8] = b"_INBOX.7XkQ2mPz9LrT4vNb8HsWcE.1017";
 const SID: &[u8] = b"17";
 const HEADERS: &[u8] = b"NATS/1.0\r\nTrace-Id: 8f14e45f\r\n\r\n";
 const PAYLOAD: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+const MESSAGE: Message<'_> = Message {
+    subject: SUBJECT,
+    reply: Some(REPLY),
+    headers: None,
+    payload: PAYLOAD,
+};
+const WITH_HEADERS: Message<'_> = Message {
+    headers: Some(HEADERS),
+    ..MESSAGE
+};
 
 /// A connection's received bytes, and how many come with each read.
 struct Reads {
@@ -64,19 +74,19 @@ fn headers(len: usize) -> Reads {
 
 fn pubs(per_read: usize) -> Reads {
     reads(per_read, |wire| {
-        encode::encode_pub(wire, SUBJECT, Some(REPLY), PAYLOAD);
+        encode::encode_pub(wire, &MESSAGE);
     })
 }
 
 fn hpubs() -> Reads {
     reads(1, |wire| {
-        encode::encode_hpub(wire, SUBJECT, Some(REPLY), HEADERS, PAYLOAD);
+        encode::encode_pub(wire, &WITH_HEADERS);
     })
 }
 
 fn msgs(per_read: usize) -> Reads {
     reads(per_read, |wire| {
-        encode::encode_msg(wire, SUBJECT, SID, Some(REPLY), PAYLOAD);
+        encode::encode_msg(wire, SID, &MESSAGE);
     })
 }
 
@@ -172,10 +182,9 @@ fn batch((mut out, key): (Vec<u8>, Option<[u8; 4]>)) -> Handled {
     let mut messages = 0;
     for _ in 0..MESSAGES / MANY {
         for _ in 0..MANY {
-            let [subject, sid, reply, payload] = black_box([SUBJECT, SID, REPLY, PAYLOAD]);
-            let len = encode::msg_len(subject, sid, Some(reply), payload);
-            batch.begin(&mut out, len, key);
-            encode::encode_msg(&mut out, subject, sid, Some(reply), payload);
+            let (sid, message) = black_box((SID, MESSAGE));
+            batch.begin(&mut out, encode::msg_len(sid, &message), key);
+            encode::encode_msg(&mut out, sid, &message);
             messages += 1;
         }
         batch.seal(&mut out, key);
@@ -226,8 +235,7 @@ fn parse_from_server(reads: Reads) -> Handled {
 #[bench::with_reply(setup = output)]
 fn encode_pub(mut out: Vec<u8>) -> Vec<u8> {
     for _ in 0..MESSAGES {
-        let [subject, reply, payload] = black_box([SUBJECT, REPLY, PAYLOAD]);
-        encode::encode_pub(&mut out, subject, Some(reply), payload);
+        encode::encode_pub(&mut out, &black_box(MESSAGE));
     }
     out
 }
@@ -236,8 +244,8 @@ fn encode_pub(mut out: Vec<u8>) -> Vec<u8> {
 #[bench::with_reply(setup = output)]
 fn encode_msg(mut out: Vec<u8>) -> Vec<u8> {
     for _ in 0..MESSAGES {
-        let [subject, sid, reply, payload] = black_box([SUBJECT, SID, REPLY, PAYLOAD]);
-        encode::encode_msg(&mut out, subject, sid, Some(reply), payload);
+        let (sid, message) = black_box((SID, MESSAGE));
+        encode::encode_msg(&mut out, sid, &message);
     }
     out
 }
@@ -246,9 +254,8 @@ fn encode_msg(mut out: Vec<u8>) -> Vec<u8> {
 #[bench::with_reply(setup = output)]
 fn encode_hmsg(mut out: Vec<u8>) -> Vec<u8> {
     for _ in 0..MESSAGES {
-        let [subject, sid, reply, headers, payload] =
-            black_box([SUBJECT, SID, REPLY, HEADERS, PAYLOAD]);
-        encode::encode_hmsg(&mut out, subject, sid, Some(reply), headers, payload);
+        let (sid, message) = black_box((SID, WITH_HEADERS));
+        encode::encode_msg(&mut out, sid, &message);
     }
     out
 }

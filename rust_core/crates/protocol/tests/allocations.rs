@@ -11,7 +11,7 @@ use subjectbus_protocol::http::{
     encode_request, encode_response, parse_head, query_value,
 };
 use subjectbus_protocol::nats::{
-    ClientOp, FromClient, FromServer, Limits, Parser, ServerOp, encode,
+    ClientOp, FromClient, FromServer, Limits, Message, Parser, ServerOp, encode,
 };
 use subjectbus_protocol::ws::{Batch, Decoder, Event, Kind, OpCode, Role, frame};
 
@@ -59,27 +59,11 @@ fn serve(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
     let mut messages = 0;
     decode(wire, Role::Server, |mut bytes| {
         while let Some(op) = parser.next(&LIMITS, &mut bytes).unwrap() {
-            let ClientOp::Pub {
-                subject,
-                reply,
-                headers,
-                payload,
-            } = op
-            else {
+            let ClientOp::Pub(message) = op else {
                 panic!("{op:?}");
             };
-            match headers {
-                None => {
-                    let len = encode::msg_len(subject, b"7", reply, payload);
-                    batch.begin(out, len, None);
-                    encode::encode_msg(out, subject, b"7", reply, payload);
-                }
-                Some(headers) => {
-                    let len = encode::hmsg_len(subject, b"7", reply, headers, payload);
-                    batch.begin(out, len, None);
-                    encode::encode_hmsg(out, subject, b"7", reply, headers, payload);
-                }
-            }
+            batch.begin(out, encode::msg_len(b"7", &message), None);
+            encode::encode_msg(out, b"7", &message);
             messages += 1;
         }
         batch.seal(out, None);
@@ -93,16 +77,17 @@ fn answer(wire: &mut [u8], out: &mut Vec<u8>) -> usize {
     let mut messages = 0;
     decode(wire, Role::Client, |mut bytes| {
         while let Some(op) = parser.next(&LIMITS, &mut bytes).unwrap() {
-            let ServerOp::Msg {
-                reply: Some(reply),
-                payload,
-                ..
-            } = op
-            else {
+            let ServerOp::Msg { message, .. } = op else {
                 panic!("{op:?}");
             };
-            batch.begin(out, encode::msg_len(reply, b"", None, payload), KEY);
-            encode::encode_pub(out, reply, None, payload);
+            let reply = Message {
+                subject: message.reply.unwrap(),
+                reply: None,
+                headers: None,
+                payload: message.payload,
+            };
+            batch.begin(out, encode::pub_len(&reply), KEY);
+            encode::encode_pub(out, &reply);
             messages += 1;
         }
         batch.seal(out, KEY);
@@ -124,6 +109,15 @@ fn check(wire: &[u8], handle: impl Fn(&mut [u8], &mut Vec<u8>) -> usize) {
     assert_eq!(allocations.count_total, 0, "{allocations:?}");
 }
 
+fn message<'a>(reply: &'a [u8], headers: Option<&'a [u8]>, payload: &'a [u8]) -> Message<'a> {
+    Message {
+        subject: b"a.b",
+        reply: Some(reply),
+        headers,
+        payload,
+    }
+}
+
 #[test]
 fn the_counter_counts() {
     let allocations = measure(|| drop(black_box(vec![0_u8; 100])));
@@ -134,11 +128,8 @@ fn the_counter_counts() {
 fn a_server_allocates_nothing_for_a_message() {
     let wire = frames(KEY, |out, n| {
         let (reply, payload) = (format!("_INBOX.{n}"), vec![b'x'; n]);
-        if n % 3 == 0 {
-            encode::encode_hpub(out, b"a.b", Some(reply.as_bytes()), HEADERS, &payload);
-        } else {
-            encode::encode_pub(out, b"a.b", Some(reply.as_bytes()), &payload);
-        }
+        let headers = (n % 3 == 0).then_some(HEADERS);
+        encode::encode_pub(out, &message(reply.as_bytes(), headers, &payload));
     });
     check(&wire, serve);
 }
@@ -147,7 +138,7 @@ fn a_server_allocates_nothing_for_a_message() {
 fn a_client_allocates_nothing_for_a_message() {
     let wire = frames(None, |out, n| {
         let (reply, payload) = (format!("_INBOX.{n}"), vec![b'x'; n]);
-        encode::encode_msg(out, b"a.b", b"7", Some(reply.as_bytes()), &payload);
+        encode::encode_msg(out, b"7", &message(reply.as_bytes(), None, &payload));
     });
     check(&wire, answer);
 }

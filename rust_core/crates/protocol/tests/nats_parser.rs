@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 use subjectbus_protocol::nats::{
-    ClientOp, DEFAULT_MAX_PAYLOAD, FromClient, FromServer, Limits, ParseError, Parser, ServerOp,
-    Side,
+    ClientOp, DEFAULT_MAX_PAYLOAD, FromClient, FromServer, Limits, Message, ParseError, Parser,
+    ServerOp, Side,
 };
 
 const LIMITS: Limits = Limits {
@@ -114,12 +114,12 @@ where
 }
 
 fn publish<'a>(subject: &'a [u8], reply: Option<&'a [u8]>, payload: &'a [u8]) -> ClientOp<'a> {
-    ClientOp::Pub {
+    ClientOp::Pub(Message {
         subject,
         reply,
         headers: None,
         payload,
-    }
+    })
 }
 
 fn subscribe<'a>(subject: &'a [u8], queue: Option<&'a [u8]>, sid: &'a [u8]) -> ClientOp<'a> {
@@ -153,21 +153,21 @@ fn publishing() {
         (b"PUB a\rr 1\r\nx\r\n", publish(b"a", Some(b"r"), b"x")),
         (
             b"HPUB a r 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n",
-            ClientOp::Pub {
+            ClientOp::Pub(Message {
                 subject: b"a",
                 reply: Some(b"r"),
                 headers: Some(headers),
                 payload: b"xy",
-            },
+            }),
         ),
         (
             b"hpub a 18 18\nNATS/1.0\r\nA: b\r\n\r\n\r\n",
-            ClientOp::Pub {
+            ClientOp::Pub(Message {
                 subject: b"a",
                 reply: None,
                 headers: Some(headers),
                 payload: b"",
-            },
+            }),
         ),
         (b"HPUB a 0 2\r\nxy\r\n", publish(b"a", None, b"xy")),
     ];
@@ -241,11 +241,13 @@ fn the_rest_of_what_a_client_sends() {
 #[test]
 fn what_a_server_sends() {
     let message = |reply, headers, payload| ServerOp::Msg {
-        subject: b"a.b",
         sid: b"9",
-        reply,
-        headers,
-        payload,
+        message: Message {
+            subject: b"a.b",
+            reply,
+            headers,
+            payload,
+        },
     };
     let vectors: &[(&[u8], ServerOp<'_>)] = &[
         (b"INFO {\"a\":1} \r\n", ServerOp::Info(b"{\"a\":1}")),
@@ -386,10 +388,10 @@ fn headers_need_negotiation() {
     let op = parser.next(&LIMITS, &mut input).unwrap().unwrap();
     assert!(matches!(
         op,
-        ClientOp::Pub {
+        ClientOp::Pub(Message {
             headers: Some(_),
             ..
-        }
+        })
     ));
 
     // They apply when the control line is read, not later.
@@ -397,7 +399,7 @@ fn headers_need_negotiation() {
     let (mut line, mut rest) = (&b"HPUB a 12 13\r\n"[..], &b"NATS/1.0\r\n\r\nx\r\n"[..]);
     assert_eq!(parser.next(&LIMITS, &mut line), Ok(None));
     let op = parser.next(&without, &mut rest).unwrap().unwrap();
-    assert!(matches!(op, ClientOp::Pub { payload: b"x", .. }));
+    assert!(matches!(op, ClientOp::Pub(Message { payload: b"x", .. })));
 }
 
 #[test]

@@ -5,10 +5,10 @@
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use subjectbus_protocol::nats::encode::{
-    encode_err, encode_hmsg, encode_hpub, encode_msg, encode_pub, encode_sub, encode_unsub,
+    encode_err, encode_msg, encode_pub, encode_sub, encode_unsub,
 };
 use subjectbus_protocol::nats::{
-    ClientOp, FromClient, FromServer, Limits, ParseError, Parser, ServerOp, Side,
+    ClientOp, FromClient, FromServer, Limits, Message, ParseError, Parser, ServerOp, Side,
 };
 
 const LIMITS: Limits = Limits {
@@ -38,6 +38,16 @@ enum Op {
 }
 
 impl Op {
+    fn message(sid: Option<&[u8]>, message: &Message<'_>) -> Self {
+        Self::Message {
+            subject: message.subject.to_vec(),
+            sid: sid.map(<[u8]>::to_vec),
+            reply: message.reply.map(<[u8]>::to_vec),
+            headers: message.headers.map(<[u8]>::to_vec),
+            payload: message.payload.to_vec(),
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Message {
@@ -47,14 +57,15 @@ impl Op {
                 headers,
                 payload,
             } => {
-                let reply = reply.as_deref();
-                match (sid, headers) {
-                    (None, None) => encode_pub(out, subject, reply, payload),
-                    (None, Some(headers)) => encode_hpub(out, subject, reply, headers, payload),
-                    (Some(sid), None) => encode_msg(out, subject, sid, reply, payload),
-                    (Some(sid), Some(headers)) => {
-                        encode_hmsg(out, subject, sid, reply, headers, payload);
-                    }
+                let message = Message {
+                    subject,
+                    reply: reply.as_deref(),
+                    headers: headers.as_deref(),
+                    payload,
+                };
+                match sid {
+                    None => encode_pub(out, &message),
+                    Some(sid) => encode_msg(out, sid, &message),
                 }
             }
             Self::Sub(subject, queue, sid) => encode_sub(out, subject, queue.as_deref(), sid),
@@ -71,18 +82,7 @@ impl Op {
 impl From<ClientOp<'_>> for Op {
     fn from(op: ClientOp<'_>) -> Self {
         match op {
-            ClientOp::Pub {
-                subject,
-                reply,
-                headers,
-                payload,
-            } => Self::Message {
-                subject: subject.to_vec(),
-                sid: None,
-                reply: reply.map(<[u8]>::to_vec),
-                headers: headers.map(<[u8]>::to_vec),
-                payload: payload.to_vec(),
-            },
+            ClientOp::Pub(message) => Self::message(None, &message),
             ClientOp::Sub {
                 subject,
                 queue,
@@ -98,19 +98,7 @@ impl From<ClientOp<'_>> for Op {
 impl From<ServerOp<'_>> for Op {
     fn from(op: ServerOp<'_>) -> Self {
         match op {
-            ServerOp::Msg {
-                subject,
-                sid,
-                reply,
-                headers,
-                payload,
-            } => Self::Message {
-                subject: subject.to_vec(),
-                sid: Some(sid.to_vec()),
-                reply: reply.map(<[u8]>::to_vec),
-                headers: headers.map(<[u8]>::to_vec),
-                payload: payload.to_vec(),
-            },
+            ServerOp::Msg { sid, message } => Self::message(Some(sid), &message),
             ServerOp::Err(text) => Self::Err(String::from_utf8_lossy(text).into_owned()),
             op => Self::Other(format!("{op:?}").to_uppercase()),
         }

@@ -343,12 +343,9 @@ impl Client {
 
     fn handle(&mut self, oracle: &mut Oracle, op: ServerOp<'_>) -> Result<(), String> {
         match op {
-            ServerOp::Msg {
-                subject,
-                sid,
-                payload,
-                ..
-            } => self.take(oracle, &text(subject), &text(sid), payload),
+            ServerOp::Msg { sid, message } => {
+                self.take(oracle, &text(message.subject), &text(sid), message.payload)
+            }
             ServerOp::Pong => self.take_pong(oracle),
             ServerOp::Ping => {
                 self.operate(b"PONG\r\n");

@@ -6,10 +6,10 @@ use protocol::http::{
     encode_head, encode_head_until_close, encode_response, encode_rest, reason_phrase,
 };
 use protocol::nats::Headers;
+use protocol::nats::Message;
 use serde_json::json;
 
 use super::fields;
-use crate::message::Message;
 
 /// The media type of problems (RFC 9457).
 pub(super) const PROBLEM: &str = "application/problem+json";

@@ -8,10 +8,10 @@ use std::io::Write;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use protocol::nats::Headers;
+use protocol::nats::Message;
 use serde_json::{Map, Value, json};
 
 use super::answer::{Answer, POLICY};
-use crate::message::Message;
 
 /// The form of an event's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The gateway between HTTP and subjects: the effect of each request, and the wait for a reply.
 
+use protocol::nats::Message;
 use reactor::ConnId;
 
 use super::answer::{self, Answer};
@@ -8,7 +9,6 @@ use super::events::{self, EventFormat};
 use super::exchange::{Exchange, Problem};
 use super::route::{Action, Call};
 use crate::io::{Io, Timer};
-use crate::message::Message;
 use crate::metrics::table::Counter;
 use crate::session::Flags;
 use crate::sessions::Sessions;

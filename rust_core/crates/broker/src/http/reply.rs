@@ -1,11 +1,11 @@
 //! Replies as the answers to the requests over HTTP that wait for them.
 
+use protocol::nats::Message;
 use reactor::ConnId;
 
 use super::answer::{self, Date, Envelope};
 use super::inbox;
 use crate::io::Io;
-use crate::message::Message;
 use crate::metrics::table::Dropped;
 use crate::reason::Reason;
 use crate::sessions::Sessions;
@@ -35,7 +35,7 @@ pub(crate) fn deliver(
         sessions.counts.add_dropped(Dropped::Unsubscribed, 1);
         return;
     };
-    if conn.output.len() + message.len() > sessions.shared.limits.max_pending {
+    if conn.output.len() + message.size() > sessions.shared.limits.max_pending {
         // It sends requests and does not read the answers.
         sessions.counts.add_dropped(Dropped::SlowConsumer, 1);
         sessions.abort(io, id, Reason::SlowConsumer);
@@ -57,9 +57,9 @@ pub(crate) fn deliver(
     };
     answer::encode_reply(conn.output.tail(), message, envelope);
     conn.output.add_items(1);
-    conn.session.traffic.count_sent(message.len(), second);
-    io.spend(message.len());
-    let len = message.len();
+    conn.session.traffic.count_sent(message.size(), second);
+    io.spend(message.size());
+    let len = message.size();
     sessions.counts.add_sent(TransportKind::Http, len);
     end_exchange(sessions, io, id, keep_alive);
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use protocol::nats::encode::{encode_pub, msg_len};
+use protocol::nats::Message;
+use protocol::nats::encode::{encode_pub, pub_len};
 use reactor::{Conn, ConnId};
 
 use super::audience::Audience;
@@ -247,12 +248,16 @@ impl Publishers {
         };
         drop(window);
         Stamp { number, planned }.fill(&mut self.message, self.seed);
-        let (subject, message) = (Subject::broadcast(subject), &self.message);
-        let len = msg_len(subject.as_bytes(), b"", None, message);
+        let subject = Subject::broadcast(subject);
+        let message = Message {
+            subject: subject.as_bytes(),
+            reply: None,
+            headers: None,
+            payload: &self.message,
+        };
+        let len = pub_len(&message);
         let outbox = &mut conn.session.link.outbox;
-        outbox.append(&mut conn.output, keys, len, |out| {
-            encode_pub(out, subject.as_bytes(), None, message);
-        });
+        outbox.append(&mut conn.output, keys, len, |out| encode_pub(out, &message));
         conn.output.add_items(1);
         io.spend(len);
         self.published += 1;

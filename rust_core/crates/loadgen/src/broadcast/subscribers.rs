@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use protocol::nats::Message;
+
 use super::audience::Audience;
 use super::config::{BroadcasterConfig, PUBLISHING_THREAD};
 use super::message::Checker;
@@ -11,7 +13,6 @@ use super::receipts::Receipts;
 use super::report::{DeliveryErrors, SubscriberTotals, Totals};
 use super::window::SharedWindow;
 use crate::clock::RunClock;
-use crate::connection::Message;
 use crate::intervals::Reporter;
 use crate::link::Link;
 use crate::session::{Io, Mail};

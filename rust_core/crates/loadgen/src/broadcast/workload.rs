@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
+use protocol::nats::Message;
 use reactor::{Clock, ConnId};
 
 use super::publishers::Publishers;
 use super::subscribers::Subscribers;
-use crate::connection::Message;
 use crate::link::Link;
 use crate::rng::Rng;
 use crate::session::Io;

@@ -7,12 +7,13 @@
 
 use std::time::Instant;
 
+use protocol::nats::Message;
 use reactor::{Clock, ConnId};
 
 use super::link::HttpLink;
 use super::request_encoder::RequestEncoder;
 use crate::config::RequestorConfig;
-use crate::connection::{Message, Response};
+use crate::connection::Response;
 use crate::idle_users::IdleUsers;
 use crate::intervals::Reporter;
 use crate::rng::Rng;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use protocol::http::{HeadLimits, parse_head};
 use protocol::nats::encode::{PONG, encode_info, encode_msg, encode_no_responders};
-use protocol::nats::{ClientOp, FromClient, Limits, Parser, ServerInfo};
+use protocol::nats::{ClientOp, FromClient, Limits, Message, Parser, ServerInfo};
 use protocol::ws::{self, Decoder, OpCode, Role, frame, handshake};
 
 /// Faults of the server. A number N applies to every Nth delivery of a reply or a broadcast; 0 to
@@ -94,7 +94,13 @@ impl Subscriber {
 
     fn deliver(&self, subject: &[u8], reply: Option<&[u8]>, payload: &[u8]) -> io::Result<()> {
         let mut out = Vec::new();
-        encode_msg(&mut out, subject, &self.sid, reply, payload);
+        let message = Message {
+            subject,
+            reply,
+            headers: None,
+            payload,
+        };
+        encode_msg(&mut out, &self.sid, &message);
         self.send(&out)
     }
 }
@@ -258,15 +264,12 @@ impl State {
                     let all = subscribers.entry(subject.to_vec()).or_default();
                     all.push(Arc::new(subscriber));
                 }
-                ClientOp::Pub {
-                    subject,
-                    reply: Some(reply),
-                    payload,
-                    ..
-                } => self.handle_request(me, subject, reply, payload)?,
-                ClientOp::Pub {
-                    subject, payload, ..
-                } => self.handle_publication(subject, payload),
+                ClientOp::Pub(message) => match message.reply {
+                    Some(reply) => {
+                        self.handle_request(me, message.subject, reply, message.payload)?;
+                    }
+                    None => self.handle_publication(message.subject, message.payload),
+                },
                 other => panic!("{other:?}"),
             }
         }

@@ -12,7 +12,7 @@ use protocol::http::{
     BodyDecoder, BodyEvent, HeadLimits, RequestHead, decode_percent, encode_response, parse_head,
 };
 use protocol::nats::encode::{encode_connect, encode_pub, encode_sub};
-use protocol::nats::{ConnectOptions, FromServer, Limits, Parser, ServerOp};
+use protocol::nats::{ConnectOptions, FromServer, Limits, Message, Parser, ServerOp};
 
 /// Content of the responses.
 #[derive(Debug, Clone)]
@@ -282,7 +282,13 @@ impl Client {
     /// Request and return the reply; `None` without a subscriber.
     fn request(&mut self, subject: &[u8], payload: &[u8]) -> io::Result<Option<Vec<u8>>> {
         let mut out = Vec::new();
-        encode_pub(&mut out, subject, Some(self.inbox.as_bytes()), payload);
+        let request = Message {
+            subject,
+            reply: Some(self.inbox.as_bytes()),
+            headers: None,
+            payload,
+        };
+        encode_pub(&mut out, &request);
         self.stream.write_all(&out)?;
         let limits = Limits {
             headers: true,
@@ -296,11 +302,9 @@ impl Client {
             }
             let mut bytes = &buffer[..len];
             while let Some(op) = self.parser.next(&limits, &mut bytes).unwrap() {
-                if let ServerOp::Msg {
-                    headers, payload, ..
-                } = op
-                {
-                    return Ok(headers.is_none().then(|| payload.to_vec()));
+                if let ServerOp::Msg { message, .. } = op {
+                    let is_reply = message.headers.is_none();
+                    return Ok(is_reply.then(|| message.payload.to_vec()));
                 }
             }
         }

@@ -74,7 +74,7 @@ pub(super) fn parse_size(digits: &[u8]) -> Option<usize> {
 }
 
 /// The arguments of an operation that carries a payload.
-pub struct Envelope<'a> {
+pub(super) struct Envelope<'a> {
     pub(super) subject: &'a [u8],
     /// Empty for `PUB` and `HPUB`.
     pub(super) sid: &'a [u8],

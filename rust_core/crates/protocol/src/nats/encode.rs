@@ -3,6 +3,7 @@
 //! Subjects, queue groups, SIDs and replies are appended unchecked: they must not be empty and hold
 //! no blanks and no line ends. Fields are separated by one space and lines end in CR LF.
 
+use super::Message;
 use super::info::{ConnectOptions, ServerInfo};
 
 /// A `PING`.
@@ -67,150 +68,90 @@ fn push_field(out: &mut Vec<u8>, field: &[u8]) {
     out.extend_from_slice(field);
 }
 
-/// Return the number of bytes that [`encode_msg`] appends.
+/// Return the number of bytes that [`encode_pub`] appends.
 #[inline]
 #[must_use]
-pub fn msg_len(subject: &[u8], sid: &[u8], reply: Option<&[u8]>, payload: &[u8]) -> usize {
-    "MSG ".len()
-        + subject.len()
-        + field_len(Some(sid))
-        + field_len(reply)
+pub fn pub_len(message: &Message<'_>) -> usize {
+    let size = message.size();
+    let headers = message
+        .headers
+        .map_or(0, |headers| "H".len() + 1 + decimal_len(headers.len()));
+    "PUB ".len()
+        + message.subject.len()
+        + field_len(message.reply)
+        + headers
         + 1
-        + decimal_len(payload.len())
+        + decimal_len(size)
         + CRLF.len()
-        + payload.len()
+        + size
         + CRLF.len()
 }
 
-/// Return the number of bytes that [`encode_hmsg`] appends.
+/// Return the number of bytes that [`encode_msg`] appends: `MSG` has the fields of `PUB` and a SID.
 #[inline]
 #[must_use]
-pub fn hmsg_len(
-    subject: &[u8],
-    sid: &[u8],
-    reply: Option<&[u8]>,
-    headers: &[u8],
-    payload: &[u8],
-) -> usize {
-    let total = headers.len() + payload.len();
-    "HMSG ".len()
-        + subject.len()
-        + field_len(Some(sid))
-        + field_len(reply)
-        + 1
-        + decimal_len(headers.len())
-        + 1
-        + decimal_len(total)
-        + CRLF.len()
-        + total
-        + CRLF.len()
+pub fn msg_len(sid: &[u8], message: &Message<'_>) -> usize {
+    pub_len(message) + field_len(Some(sid))
 }
 
-/// Append `MSG <subject> <sid> [reply] <size>` and the payload.
+/// Append `MSG <subject> <sid> [reply] <size>` and the payload; or, with headers, `HMSG <subject> <sid> [reply]
+/// <header length> <size>`, the header block and the payload.
 #[inline]
-pub fn encode_msg(
-    out: &mut Vec<u8>,
-    subject: &[u8],
-    sid: &[u8],
-    reply: Option<&[u8]>,
-    payload: &[u8],
-) {
-    out.reserve(msg_len(subject, sid, reply, payload));
-    out.extend_from_slice(b"MSG ");
-    out.extend_from_slice(subject);
-    push_field(out, sid);
-    encode_body(out, reply, None, payload);
+pub fn encode_msg(out: &mut Vec<u8>, sid: &[u8], message: &Message<'_>) {
+    out.reserve(msg_len(sid, message));
+    encode_msg_line(out, sid, message);
+    encode_body(out, message);
 }
 
-/// Append `HMSG <subject> <sid> [reply] <header length> <total length>`, the header block and the
-/// payload.
+/// Append the line of [`encode_msg`], for headers and payload that stand elsewhere, with the CR LF that ends the
+/// operation.
 #[inline]
-pub fn encode_hmsg(
-    out: &mut Vec<u8>,
-    subject: &[u8],
-    sid: &[u8],
-    reply: Option<&[u8]>,
-    headers: &[u8],
-    payload: &[u8],
-) {
-    out.reserve(hmsg_len(subject, sid, reply, headers, payload));
-    out.extend_from_slice(b"HMSG ");
-    out.extend_from_slice(subject);
-    push_field(out, sid);
-    encode_body(out, reply, Some(headers), payload);
-}
-
-/// Append the line of an `MSG` or, where a length of headers is given, of an `HMSG`: for headers and payload of
-/// `total` bytes that stand elsewhere, with the CR LF that ends the operation.
-pub fn encode_message_line(
-    out: &mut Vec<u8>,
-    subject: &[u8],
-    sid: &[u8],
-    reply: Option<&[u8]>,
-    headers_len: Option<usize>,
-    total: usize,
-) {
-    out.extend_from_slice(if headers_len.is_some() {
+pub fn encode_msg_line(out: &mut Vec<u8>, sid: &[u8], message: &Message<'_>) {
+    let verb: &[u8] = if message.headers.is_some() {
         b"HMSG "
     } else {
         b"MSG "
-    });
-    out.extend_from_slice(subject);
+    };
+    out.extend_from_slice(verb);
+    out.extend_from_slice(message.subject);
     push_field(out, sid);
-    encode_sizes(out, reply, headers_len, total);
+    encode_sizes(out, message);
 }
 
-/// Append `PUB <subject> [reply] <size>` and the payload.
+/// Append `PUB <subject> [reply] <size>` and the payload; or, with headers, `HPUB <subject> [reply] <header
+/// length> <size>`, the header block and the payload.
 #[inline]
-pub fn encode_pub(out: &mut Vec<u8>, subject: &[u8], reply: Option<&[u8]>, payload: &[u8]) {
-    // `PUB` has the fields of `MSG` without a SID.
-    out.reserve(msg_len(subject, b"", reply, payload));
-    out.extend_from_slice(b"PUB ");
-    out.extend_from_slice(subject);
-    encode_body(out, reply, None, payload);
+pub fn encode_pub(out: &mut Vec<u8>, message: &Message<'_>) {
+    out.reserve(pub_len(message));
+    let verb: &[u8] = if message.headers.is_some() {
+        b"HPUB "
+    } else {
+        b"PUB "
+    };
+    out.extend_from_slice(verb);
+    out.extend_from_slice(message.subject);
+    encode_sizes(out, message);
+    encode_body(out, message);
 }
 
-/// Append `HPUB <subject> [reply] <header length> <total length>`, the header block and the
-/// payload.
+/// Append the rest of a line, from the reply on.
 #[inline]
-pub fn encode_hpub(
-    out: &mut Vec<u8>,
-    subject: &[u8],
-    reply: Option<&[u8]>,
-    headers: &[u8],
-    payload: &[u8],
-) {
-    out.reserve(hmsg_len(subject, b"", reply, headers, payload));
-    out.extend_from_slice(b"HPUB ");
-    out.extend_from_slice(subject);
-    encode_body(out, reply, Some(headers), payload);
-}
-
-/// Append an operation from the reply on, which all operations with a payload share.
-#[inline]
-fn encode_body(out: &mut Vec<u8>, reply: Option<&[u8]>, headers: Option<&[u8]>, payload: &[u8]) {
-    let headers_len = headers.map(<[u8]>::len);
-    encode_sizes(
-        out,
-        reply,
-        headers_len,
-        headers_len.unwrap_or(0) + payload.len(),
-    );
-    out.extend_from_slice(headers.unwrap_or_default());
-    out.extend_from_slice(payload);
+fn encode_sizes(out: &mut Vec<u8>, message: &Message<'_>) {
+    if let Some(reply) = message.reply {
+        push_field(out, reply);
+    }
+    if let Some(headers) = message.headers {
+        push_field(out, Decimal::new(headers.len() as u64).as_bytes());
+    }
+    push_field(out, Decimal::new(message.size() as u64).as_bytes());
     out.extend_from_slice(CRLF);
 }
 
-/// Append the rest of an operation's line, from the reply on.
+/// Append what follows the line.
 #[inline]
-fn encode_sizes(out: &mut Vec<u8>, reply: Option<&[u8]>, headers_len: Option<usize>, total: usize) {
-    if let Some(reply) = reply {
-        push_field(out, reply);
-    }
-    if let Some(len) = headers_len {
-        push_field(out, Decimal::new(len as u64).as_bytes());
-    }
-    push_field(out, Decimal::new(total as u64).as_bytes());
+fn encode_body(out: &mut Vec<u8>, message: &Message<'_>) {
+    out.extend_from_slice(message.headers.unwrap_or_default());
+    out.extend_from_slice(message.payload);
     out.extend_from_slice(CRLF);
 }
 
@@ -287,15 +228,29 @@ mod tests {
         text["before ".len()..].to_owned()
     }
 
+    const HEADERS: &[u8] = b"NATS/1.0\r\nA: b\r\n\r\n";
+
+    /// A message with or without reply and headers.
+    fn messages<'a>(payload: &'a [u8]) -> impl Iterator<Item = Message<'a>> {
+        [None, Some(&b"_INBOX.abc"[..])]
+            .into_iter()
+            .flat_map(move |reply| {
+                [None, Some(HEADERS)].map(|headers| Message {
+                    subject: b"some.subject",
+                    reply,
+                    headers,
+                    payload,
+                })
+            })
+    }
+
     #[test]
     fn a_line_and_the_rest_are_the_whole_operation() {
-        for reply in [None, Some(&b"r"[..])] {
-            let whole = encoded(|out| encode_msg(out, b"a", b"1", reply, b"hello"));
-            let line = encoded(|out| encode_message_line(out, b"a", b"1", reply, None, 5));
-            assert_eq!(whole, line + "hello\r\n");
-            let whole = encoded(|out| encode_hmsg(out, b"a", b"1", reply, b"H", b"hello"));
-            let line = encoded(|out| encode_message_line(out, b"a", b"1", reply, Some(1), 6));
-            assert_eq!(whole, line + "Hhello\r\n");
+        for message in messages(b"hello") {
+            let whole = encoded(|out| encode_msg(out, b"1", &message));
+            let line = encoded(|out| encode_msg_line(out, b"1", &message));
+            let rest = encoded(|out| encode_body(out, &message));
+            assert_eq!(whole, line + &rest);
         }
     }
 
@@ -309,54 +264,45 @@ mod tests {
     }
 
     #[test]
-    fn messages() {
-        assert_eq!(
-            encoded(|out| encode_msg(out, b"a.b", b"9", None, b"hello")),
-            "MSG a.b 9 5\r\nhello\r\n"
-        );
-        assert_eq!(
-            encoded(|out| encode_msg(out, b"a.b", b"9", Some(b"r"), b"")),
-            "MSG a.b 9 r 0\r\n\r\n"
-        );
-        let headers = b"NATS/1.0\r\nA: b\r\n\r\n";
-        assert_eq!(
-            encoded(|out| encode_hmsg(out, b"a", b"1", Some(b"r"), headers, b"xy")),
-            "HMSG a 1 r 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nxy\r\n"
-        );
-        assert_eq!(
-            encoded(|out| encode_pub(out, b"a", Some(b"r"), b"x")),
-            "PUB a r 1\r\nx\r\n"
-        );
-        assert_eq!(
-            encoded(|out| encode_hpub(out, b"a", None, headers, b"")),
-            "HPUB a 18 18\r\nNATS/1.0\r\nA: b\r\n\r\n\r\n"
-        );
+    fn operations() {
+        let ends = [
+            ("5\r\nhello\r\n", ""),
+            ("18 23\r\nNATS/1.0\r\nA: b\r\n\r\nhello\r\n", "H"),
+            ("_INBOX.abc 5\r\nhello\r\n", ""),
+            ("_INBOX.abc 18 23\r\nNATS/1.0\r\nA: b\r\n\r\nhello\r\n", "H"),
+        ];
+        for (message, (end, verb)) in messages(b"hello").zip(ends) {
+            assert_eq!(
+                encoded(|out| encode_msg(out, b"9", &message)),
+                format!("{verb}MSG some.subject 9 {end}")
+            );
+            assert_eq!(
+                encoded(|out| encode_pub(out, &message)),
+                format!("{verb}PUB some.subject {end}")
+            );
+        }
     }
 
     #[test]
     fn lengths_are_exact() {
-        let (subject, sid) = (&b"some.subject"[..], &b"12345"[..]);
         for size in [0, 1, 9, 10, 99, 100, 99_999, 100_000] {
-            let payload = vec![b'x'; size];
-            for reply in [None, Some(&b"_INBOX.abc"[..])] {
-                let msg = encoded(|out| encode_msg(out, subject, sid, reply, &payload));
-                assert_eq!(msg.len(), msg_len(subject, sid, reply, &payload));
-                let headers = vec![b'h'; size / 3];
-                let hmsg = encoded(|out| encode_hmsg(out, subject, sid, reply, &headers, &payload));
-                assert_eq!(
-                    hmsg.len(),
-                    hmsg_len(subject, sid, reply, &headers, &payload)
-                );
+            for message in messages(&vec![b'x'; size]) {
+                let msg = encoded(|out| encode_msg(out, b"12345", &message));
+                assert_eq!(msg.len(), msg_len(b"12345", &message));
+                let publish = encoded(|out| encode_pub(out, &message));
+                assert_eq!(publish.len(), pub_len(&message));
             }
         }
     }
 
     #[test]
     fn no_allocation_when_there_is_room() {
-        let mut out = Vec::with_capacity(msg_len(b"a", b"1", None, b"xyz"));
-        let before = (out.as_ptr(), out.capacity());
-        encode_msg(&mut out, b"a", b"1", None, b"xyz");
-        assert_eq!(before, (out.as_ptr(), out.capacity()));
+        for message in messages(b"xyz") {
+            let mut out = Vec::with_capacity(msg_len(b"1", &message));
+            let before = (out.as_ptr(), out.capacity());
+            encode_msg(&mut out, b"1", &message);
+            assert_eq!(before, (out.as_ptr(), out.capacity()));
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::args::{Envelope, Fields, parse_size, trim};
 use super::error::ParseError;
+use super::message::Message;
 use super::op::{ClientOp, ServerOp};
 
 /// The direction that a [`Parser`](super::Parser) reads: [`FromClient`] or [`FromServer`].
@@ -60,7 +61,7 @@ impl Verb {
 }
 
 pub(super) mod sealed {
-    use super::{Envelope, ParseError, Verb};
+    use super::{Message, ParseError, Verb};
 
     /// The operations of one direction.
     pub trait Grammar {
@@ -73,12 +74,8 @@ pub(super) mod sealed {
         /// Return the operation of a line that carries no payload.
         fn parse_line(verb: Verb, args: &[u8]) -> Result<Self::Op<'_>, ParseError>;
 
-        /// Return the operation of a line and the payload that it announced.
-        fn message<'a>(
-            envelope: Envelope<'a>,
-            headers: Option<&'a [u8]>,
-            payload: &'a [u8],
-        ) -> Self::Op<'a>;
+        /// Return the operation with a message; `sid` is empty from a client.
+        fn message<'a>(sid: &'a [u8], message: Message<'a>) -> Self::Op<'a>;
     }
 }
 use sealed::Grammar;
@@ -116,17 +113,8 @@ impl Grammar for FromClient {
     }
 
     #[inline]
-    fn message<'a>(
-        envelope: Envelope<'a>,
-        headers: Option<&'a [u8]>,
-        payload: &'a [u8],
-    ) -> ClientOp<'a> {
-        ClientOp::Pub {
-            subject: envelope.subject,
-            reply: envelope.reply,
-            headers,
-            payload,
-        }
+    fn message<'a>(_: &'a [u8], message: Message<'a>) -> ClientOp<'a> {
+        ClientOp::Pub(message)
     }
 }
 
@@ -155,18 +143,8 @@ impl Grammar for FromServer {
     }
 
     #[inline]
-    fn message<'a>(
-        envelope: Envelope<'a>,
-        headers: Option<&'a [u8]>,
-        payload: &'a [u8],
-    ) -> ServerOp<'a> {
-        ServerOp::Msg {
-            subject: envelope.subject,
-            sid: envelope.sid,
-            reply: envelope.reply,
-            headers,
-            payload,
-        }
+    fn message<'a>(sid: &'a [u8], message: Message<'a>) -> ServerOp<'a> {
+        ServerOp::Msg { sid, message }
     }
 }
 

@@ -20,6 +20,7 @@ pub mod error;
 mod grammar;
 mod headers;
 mod info;
+mod message;
 mod op;
 mod parser;
 
@@ -27,5 +28,6 @@ pub use error::ParseError;
 pub use grammar::{FromClient, FromServer, Side};
 pub use headers::{Headers, HeadersError, Status, encode_headers};
 pub use info::{ConnectOptions, JsonError, Secret, ServerInfo};
+pub use message::Message;
 pub use op::{ClientOp, ServerOp};
 pub use parser::{DEFAULT_MAX_CONTROL_LINE, DEFAULT_MAX_PAYLOAD, Limits, Parser};

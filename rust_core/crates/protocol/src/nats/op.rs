@@ -1,5 +1,7 @@
 use std::fmt;
 
+use super::message::{Message, Text};
+
 /// Operation that a server receives from a client.
 ///
 /// Slices borrow from the received bytes. Subjects, queue groups and SIDs hold no blanks and no
@@ -8,17 +10,8 @@ use std::fmt;
 pub enum ClientOp<'a> {
     /// `CONNECT`: the options as JSON; see [`ConnectOptions::parse`](super::ConnectOptions::parse).
     Connect(&'a [u8]),
-    /// `PUB` or `HPUB`.
-    Pub {
-        /// The subject to publish to.
-        subject: &'a [u8],
-        /// Subject for the reply, if one is expected.
-        reply: Option<&'a [u8]>,
-        /// The header block from `NATS/1.0` to the empty line that ends it; `Some` for `HPUB` only.
-        headers: Option<&'a [u8]>,
-        /// The message without its headers.
-        payload: &'a [u8],
-    },
+    /// `PUB`, or `HPUB` with headers.
+    Pub(Message<'a>),
     /// `SUB`.
     Sub {
         /// The subject, wildcards included.
@@ -54,18 +47,12 @@ pub enum ClientOp<'a> {
 pub enum ServerOp<'a> {
     /// `INFO`: the server's description as JSON; see [`ServerInfo::parse`](super::ServerInfo::parse).
     Info(&'a [u8]),
-    /// `MSG` or `HMSG`.
+    /// `MSG`, or `HMSG` with headers.
     Msg {
-        /// The subject that was published to.
-        subject: &'a [u8],
-        /// The subscription that it is delivered to.
+        /// The subscription that the message is delivered to.
         sid: &'a [u8],
-        /// Subject for the reply, if one is expected.
-        reply: Option<&'a [u8]>,
-        /// The header block from `NATS/1.0` to the empty line that ends it; `Some` for `HMSG` only.
-        headers: Option<&'a [u8]>,
-        /// The message without its headers.
-        payload: &'a [u8],
+        /// The message.
+        message: Message<'a>,
     },
     /// `PING`, to be answered by `PONG`.
     Ping,
@@ -77,32 +64,12 @@ pub enum ServerOp<'a> {
     Err(&'a [u8]),
 }
 
-/// Shows bytes as text with escapes.
-struct Text<'a>(&'a [u8]);
-
-impl fmt::Debug for Text<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.0.escape_ascii())
-    }
-}
-
 impl fmt::Debug for ClientOp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             // The options hold passwords and tokens.
             Self::Connect(json) => write!(f, "Connect({} bytes)", json.len()),
-            Self::Pub {
-                subject,
-                reply,
-                headers,
-                payload,
-            } => f
-                .debug_struct("Pub")
-                .field("subject", &Text(subject))
-                .field("reply", &reply.map(Text))
-                .field("headers", &headers.map(Text))
-                .field("payload", &Text(payload))
-                .finish(),
+            Self::Pub(message) => f.debug_tuple("Pub").field(&message).finish(),
             Self::Sub {
                 subject,
                 queue,
@@ -131,19 +98,10 @@ impl fmt::Debug for ServerOp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Info(json) => f.debug_tuple("Info").field(&Text(json)).finish(),
-            Self::Msg {
-                subject,
-                sid,
-                reply,
-                headers,
-                payload,
-            } => f
+            Self::Msg { sid, message } => f
                 .debug_struct("Msg")
-                .field("subject", &Text(subject))
                 .field("sid", &Text(sid))
-                .field("reply", &reply.map(Text))
-                .field("headers", &headers.map(Text))
-                .field("payload", &Text(payload))
+                .field("message", &message)
                 .finish(),
             Self::Ping => f.write_str("Ping"),
             Self::Pong => f.write_str("Pong"),

@@ -9,6 +9,7 @@ use super::args::Envelope;
 use super::error::ParseError;
 use super::grammar::sealed::Grammar;
 use super::grammar::{Side, split_verb};
+use super::message::Message;
 
 /// Limit of a control line's arguments in bytes, as in nats-server.
 pub const DEFAULT_MAX_CONTROL_LINE: usize = 4096;
@@ -106,7 +107,13 @@ fn scan<'a, S: Grammar>(
     let (headers, payload) = body.split_at(envelope.header_len.unwrap_or(0));
     // An `HPUB` with an empty header block is a `PUB` to nats-server.
     let headers = (!headers.is_empty()).then_some(headers);
-    Ok(Scan::Whole(S::message(envelope, headers, payload), total))
+    let message = Message {
+        subject: envelope.subject,
+        reply: envelope.reply,
+        headers,
+        payload,
+    };
+    Ok(Scan::Whole(S::message(envelope.sid, message), total))
 }
 
 /// Check an announced payload against the connection's limits.
