@@ -113,10 +113,16 @@ class Witness:
 
 
 @contextmanager
-def watch(setup: Setup, broker: Broker) -> Iterator[Witness]:
-    """Start a witness, watch it undisturbed for a while, and finish it when the attack is over."""
+def watch(setup: Setup, broker: Broker, *, is_urgent: bool = False) -> Iterator[Witness]:
+    """Start a witness, watch it undisturbed for a while, and finish it when the attack is over.
+
+    Args:
+        setup: Where it runs.
+        broker: Whose client it is.
+        is_urgent: Whether it runs before all others of the load's core, for attackers who fill that.
+    """
     host, port = broker.tcp
-    with setup.child("witness_client", f"{host}:{port}") as child:
+    with setup.child("witness_client", f"{host}:{port}", *(["urgent"] if is_urgent else [])) as child:
         witness = Witness(child, setup.settle_s)
         with witness.during("quiet"):
             time.sleep(setup.quiet_s)

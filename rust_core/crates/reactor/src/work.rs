@@ -14,7 +14,7 @@ pub const ACCEPT: usize = 20_000;
 /// Work of establishing a connection.
 pub const CONNECT: usize = 15_000;
 /// Work of ending a connection.
-pub const CLOSE: usize = 10_000;
+pub const CLOSE: usize = 20_000;
 /// Work of telling that a timer has fired.
 pub const TIMER: usize = 200;
 /// Work of handing out one piece of mail.
