@@ -75,8 +75,8 @@ def _roomy_broker(setup: Setup, connections: int, **settings: object) -> Iterato
 def _crowd(setup: Setup, broker: Broker, connections: int) -> Iterator[subprocess.Popen[bytes]]:
     """Hold so many connections with the load test's engine, each with a subscription; kills it afterwards.
 
-    Over epoll: the rings of a killed process are taken down by threads of the kernel on every core, for more than
-    a second of a million connections, where clients elsewhere take nothing from the broker's core.
+    Over epoll: the rings of a killed process are taken down by threads of the kernel on every core, for more
+    than a second of a million connections, where clients elsewhere take nothing from the broker's core.
     """
     settings = {
         "load_driver": "epoll", "threads": -(-connections // _PER_THREAD),

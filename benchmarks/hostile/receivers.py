@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from hostile.client import Client, parse_address, raise_descriptor_limit
 
 _PIECE = 1 << 18
-_PAUSE_S = 0.02
+_PAUSE_S = 0.1
 """Between two rounds of reading, so that one call reads many messages."""
 
 

@@ -1,9 +1,9 @@
 """The witness: sends a message to itself, waits for it, and begins again, until standard input ends.
 
 `python -m hostile.witness_client HOST:PORT [urgent]`. An urgent one runs before all others of its core, where
-the system lets it: how long they keep a client waiting is not the broker's doing. It says "ready", and at the
-end three kinds of numbers, all doubles of this machine: 1 when the broker has closed the connection and else 0,
-then of each round trip its beginning by CLOCK_MONOTONIC and its length, both in seconds.
+the system lets it: how long they keep a client waiting is not the broker's doing. It says "ready", and at
+the end three kinds of numbers, all doubles of this machine: 1 when the broker has closed the connection and
+else 0, then of each round trip its beginning by CLOCK_MONOTONIC and its length, both in seconds.
 """
 
 import gc
