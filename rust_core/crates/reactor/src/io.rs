@@ -366,7 +366,10 @@ impl<S, M> ShardIo<S, M> {
             if conn.phase == Phase::Aborting {
                 self.connections.aborted.push(id);
             }
-            self.budget.spend(work::CLOSE);
+            self.budget.spend(match conn.phase {
+                Phase::Aborting => work::CLOSE,
+                _ => work::END_SENDING,
+            });
             self.connections.touch(id);
         }
     }

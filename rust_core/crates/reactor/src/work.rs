@@ -13,7 +13,9 @@ pub const WRITE: usize = 2_500;
 pub const ACCEPT: usize = 20_000;
 /// Work of establishing a connection.
 pub const CONNECT: usize = 15_000;
-/// Work of ending a connection.
+/// Work of ending one's own side of a connection, whose peer then ends the other.
+pub const END_SENDING: usize = 10_000;
+/// Work of closing a connection.
 pub const CLOSE: usize = 20_000;
 /// Work of telling that a timer has fired.
 pub const TIMER: usize = 200;

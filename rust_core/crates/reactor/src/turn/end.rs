@@ -128,10 +128,13 @@ fn remove<H: Handler>(io: &mut Io<H>, handler: &mut H, id: ConnId, why: Closed) 
         conn.phase,
         Phase::Closing | Phase::Lingering | Phase::Aborting
     );
+    // One that aborts was charged when that was asked for.
+    if conn.phase != Phase::Aborting {
+        io.spend(work::CLOSE);
+    }
     let why = if asked && why != Closed::Shutdown {
         Closed::Local
     } else {
-        io.spend(work::CLOSE);
         why
     };
     handler.on_closed(io, id, conn.session, why, unsent);
