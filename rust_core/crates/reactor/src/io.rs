@@ -359,17 +359,15 @@ impl<S, M> ShardIo<S, M> {
             // A connection that was never established has nothing to send.
             let connecting = conn.phase == Phase::Connecting;
             conn.phase = if connecting { Phase::Aborting } else { phase };
-            if conn.phase == Phase::Closing {
+            let work = if conn.phase == Phase::Aborting {
+                self.connections.aborted.push(id);
+                work::CLOSE
+            } else {
                 conn.linger_mark = conn.taken;
                 self.timers.set(self.now + LINGER, id, LINGER_TIMER);
-            }
-            if conn.phase == Phase::Aborting {
-                self.connections.aborted.push(id);
-            }
-            self.budget.spend(match conn.phase {
-                Phase::Aborting => work::CLOSE,
-                _ => work::END_SENDING,
-            });
+                work::END_SENDING
+            };
+            self.budget.spend(work);
             self.connections.touch(id);
         }
     }
