@@ -21,6 +21,8 @@ enum Herd {
     Go,
     /// They say something and end.
     GoWithLastBytes,
+    /// They end when the shard has ended its side.
+    GoInAnswer,
     /// They break off.
     Reset,
     /// They read what their sockets had no room for.
@@ -81,7 +83,9 @@ impl Play {
         let open = io.connections.len();
         match self.herd {
             Herd::Come | Herd::Timers | Herd::Mail | Herd::Connect => open == 1,
-            Herd::Go | Herd::GoWithLastBytes | Herd::Reset => open == self.size + 1,
+            Herd::Go | Herd::GoWithLastBytes | Herd::GoInAnswer | Herd::Reset => {
+                open == self.size + 1
+            }
             Herd::Read => {
                 let mut ids = io.connections.ids();
                 let is_waiting = |id| {
@@ -101,6 +105,15 @@ impl Play {
                     .extend((0..self.size).map(|_| Peer::connect(address)));
             }
             Herd::Go => self.peers.clear(),
+            Herd::GoInAnswer => {
+                let ids: Vec<ConnId> = io.connections.ids().collect();
+                for id in ids {
+                    if io.conn(id).is_some_and(|conn| conn.session != 0) {
+                        io.close(id);
+                    }
+                }
+                self.peers.clear();
+            }
             Herd::GoWithLastBytes => {
                 self.peers
                     .drain(..)
@@ -127,7 +140,7 @@ impl Script for Play {
         self.address = Some(address);
         self.quiet.connect(address);
         let connect = match self.herd {
-            Herd::Go | Herd::GoWithLastBytes | Herd::Reset => Peer::connect,
+            Herd::Go | Herd::GoWithLastBytes | Herd::GoInAnswer | Herd::Reset => Peer::connect,
             Herd::Read => Peer::connect_small,
             _ => return,
         };
@@ -219,6 +232,10 @@ pub(crate) fn a_herd_that_comes_keeps_traffic_waiting_for_no_turn(driver: Driver
 
 pub(crate) fn a_herd_that_goes_keeps_traffic_waiting_for_no_turn(driver: DriverKind) {
     play_herd(driver, Herd::Go, 2000, CHANGES / work::CLOSE + 1);
+}
+
+pub(crate) fn a_herd_that_goes_in_answer_keeps_traffic_waiting_for_no_turn(driver: DriverKind) {
+    play_herd(driver, Herd::GoInAnswer, 2000, CHANGES / work::CLOSE + 1);
 }
 
 pub(crate) fn a_herd_that_says_its_last_keeps_traffic_waiting_for_no_turn(driver: DriverKind) {

@@ -78,6 +78,7 @@ on_every_driver! {
     herd {
         a_herd_that_comes_keeps_traffic_waiting_for_no_turn
         a_herd_that_goes_keeps_traffic_waiting_for_no_turn
+        a_herd_that_goes_in_answer_keeps_traffic_waiting_for_no_turn
         a_herd_that_says_its_last_keeps_traffic_waiting_for_no_turn
         a_herd_that_breaks_off_keeps_traffic_waiting_for_no_turn
         a_herd_that_reads_keeps_traffic_waiting_for_no_turn
