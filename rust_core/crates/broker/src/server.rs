@@ -26,6 +26,8 @@ use crate::transport::ListenerKind;
 
 /// Time that the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+/// Shards of one core for which turns become shorter: polling in between is work, too.
+const MOST_SHARING: usize = 8;
 
 /// A running broker. Dropping it ends it at once.
 pub struct Broker {
@@ -237,6 +239,9 @@ impl Broker {
         tell_ended: &SyncSender<()>,
     ) -> Result<(), StartError> {
         let shards = size.shards;
+        // On a core that shards share, a client waits for a turn of each.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let turn = work::TURN / shards.div_ceil(cores).min(MOST_SHARING);
         let (report, reports) = sync_channel(shards);
         for index in 0..shards {
             let (kinds, listeners): (Vec<_>, Vec<_>) = self.listeners_of(index).unzip();
@@ -249,7 +254,7 @@ impl Broker {
                 connections: size.room.all(),
                 own_table,
                 // A receiver that keeps up must not exceed its limit within one turn.
-                turn_budget: work::TURN.min(self.shared.limits.max_pending / 4),
+                turn_budget: turn.min(self.shared.limits.max_pending / 4),
             };
             let random = SystemRandom::new();
             let shard = Shard::new(Arc::clone(&self.shared), index, kinds, mailboxes, random)
