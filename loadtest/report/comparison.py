@@ -184,7 +184,7 @@ def _latencies(result: Result) -> Iterator[Measure]:
 
 
 def _spread(result: Result) -> Iterator[Measure]:
-    """From first to last receiver; nobody has published such figures."""
+    """From first to last receiver; such figures have not been published."""
     if result.broadcast is None:
         return
     spread = result.broadcast.spread_us
@@ -239,7 +239,7 @@ def _resources(result: Result) -> Iterator[Measure]:
 
 
 def _wire(result: Result) -> Iterator[Measure]:
-    """Bytes on the requestors' connections; nobody has published such figures."""
+    """Bytes on the requestors' connections; such figures have not been published."""
     wire = result.wire
     if wire is None:
         return

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fills_most_of_a_backlog_is_found() {
+    fn the_publisher_that_fills_most_of_a_backlog_is_found() {
         let mut backlog = Backlog::new(0, 0);
         let (flood, other) = (publisher(1), publisher(2));
         for _ in 0..100 {

@@ -192,7 +192,7 @@ impl Run {
         Ok(())
     }
 
-    /// Everybody leaves but those who are silent, whom the broker does not keep; nothing may be left.
+    /// Close all clients but the silent ones, which the broker does not keep; nothing may be left.
     fn end(&mut self) -> Result<(), String> {
         if self.random.once_in(4) {
             self.tell(|| "drains".into());

@@ -209,7 +209,7 @@ impl State {
                 let subject = asked.path.strip_prefix(b"/v1/request/").unwrap();
                 match client.request(subject, body)? {
                     Some(reply) => (200, reply),
-                    None => (503, b"nobody has subscribed\n".to_vec()),
+                    None => (503, b"no subscriber\n".to_vec()),
                 }
             }
             (Content::Gateway(_), None) => unreachable!(),
