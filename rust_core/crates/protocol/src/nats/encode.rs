@@ -98,7 +98,6 @@ pub fn msg_len(sid: &[u8], message: &Message<'_>) -> usize {
 /// <header length> <size>`, the header block and the payload.
 #[inline]
 pub fn encode_msg(out: &mut Vec<u8>, sid: &[u8], message: &Message<'_>) {
-    out.reserve(msg_len(sid, message));
     encode_msg_line(out, sid, message);
     encode_body(out, message);
 }
@@ -107,12 +106,10 @@ pub fn encode_msg(out: &mut Vec<u8>, sid: &[u8], message: &Message<'_>) {
 /// operation.
 #[inline]
 pub fn encode_msg_line(out: &mut Vec<u8>, sid: &[u8], message: &Message<'_>) {
-    let verb: &[u8] = if message.headers.is_some() {
-        b"HMSG "
-    } else {
-        b"MSG "
-    };
-    out.extend_from_slice(verb);
+    match message.headers {
+        Some(_) => out.extend_from_slice(b"HMSG "),
+        None => out.extend_from_slice(b"MSG "),
+    }
     out.extend_from_slice(message.subject);
     push_field(out, sid);
     encode_sizes(out, message);
@@ -122,13 +119,10 @@ pub fn encode_msg_line(out: &mut Vec<u8>, sid: &[u8], message: &Message<'_>) {
 /// length> <size>`, the header block and the payload.
 #[inline]
 pub fn encode_pub(out: &mut Vec<u8>, message: &Message<'_>) {
-    out.reserve(pub_len(message));
-    let verb: &[u8] = if message.headers.is_some() {
-        b"HPUB "
-    } else {
-        b"PUB "
-    };
-    out.extend_from_slice(verb);
+    match message.headers {
+        Some(_) => out.extend_from_slice(b"HPUB "),
+        None => out.extend_from_slice(b"PUB "),
+    }
     out.extend_from_slice(message.subject);
     encode_sizes(out, message);
     encode_body(out, message);
@@ -150,7 +144,9 @@ fn encode_sizes(out: &mut Vec<u8>, message: &Message<'_>) {
 /// Append what follows the line.
 #[inline]
 fn encode_body(out: &mut Vec<u8>, message: &Message<'_>) {
-    out.extend_from_slice(message.headers.unwrap_or_default());
+    if let Some(headers) = message.headers {
+        out.extend_from_slice(headers);
+    }
     out.extend_from_slice(message.payload);
     out.extend_from_slice(CRLF);
 }
