@@ -1,11 +1,14 @@
 """The order that a PONG promises: what another client's PONG has acknowledged comes before it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 from hostile.client import Client
 from hostile.finding import Finding
 from hostile.setup import Broker, Setup
 
+_PAIRS = 10
+"""Publishers with a subscriber each, who keep the shard of the many receivers busy together."""
 _TRIES = 64
 _SHARDS = 2
 _LOAD_CONNECTIONS = 8
@@ -34,11 +37,14 @@ def _same_shard(setup: Setup, rounds: int, receivers: int, payload: int) -> Find
     with setup.broker(_SETTINGS) as broker:
         host, port = broker.tcp
         with (
-            setup.child("receivers", f"{host}:{port}", "fence", receivers) as child,
-            Client(broker.tcp) as publisher,
-            Client(broker.tcp) as subscriber,
+            setup.child("receivers", f"{host}:{port}", "fence.*", receivers) as child,
+            ExitStack() as stack,
+            ThreadPoolExecutor(_PAIRS) as threads,
         ):
-            overtaken = _rounds(publisher, subscriber, rounds, payload)
+            clients = [stack.enter_context(Client(broker.tcp)) for _ in range(2 * _PAIRS)]
+            shares = [len(range(pair, rounds, _PAIRS)) for pair in range(_PAIRS)]
+            payloads = [payload] * _PAIRS
+            overtaken = sum(threads.map(_rounds, clients[::2], clients[1::2], shares, payloads))
             child.finish()
     what = f"same shard, {receivers:,} other receivers, {payload:,} bytes: overtaken"
     return Finding(what, overtaken, f"of {rounds:,}", 0)
@@ -74,12 +80,13 @@ def _client_on(broker: Broker, shard: int) -> Client:
 
 def _rounds(publisher: Client, subscriber: Client, rounds: int, payload: int) -> int:
     """Return in how many rounds the subscriber's PONG came before the message."""
-    subscriber.carry_out(b"SUB fence 1\r\n")
+    subject = b"fence.%d" % subscriber.cid
+    subscriber.carry_out(b"SUB %s 1\r\n" % subject)
     overtaken = 0
     for number in range(rounds):
         content = b"%0*d\r\n" % (payload, number)
-        publisher.carry_out(b"PUB fence %d\r\n%s" % (payload, content))
-        message = b"MSG fence 1 %d\r\n%s" % (payload, content)
+        publisher.carry_out(b"PUB %s %d\r\n%s" % (subject, payload, content))
+        message = b"MSG %s 1 %d\r\n%s" % (subject, payload, content)
         subscriber.send(b"PING\r\n")
         received = b""
         while len(received) < len(message) + len(_PONG):
