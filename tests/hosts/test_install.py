@@ -249,12 +249,14 @@ def test_wheels_that_cannot_be_fetched_are_told(plain: Network, monkeypatch: pyt
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    (plain.hosts[0].home / ".cache").rename(plain.hosts[0].home / "cache-away")
+    cache = plain.hosts[0].home / ".cache"
+    cache.mkdir(exist_ok=True)
+    cache.rename(plain.hosts[0].home / "cache-away")
     try:
         with connected(plain) as connection:
             text = refusal(connection)
     finally:
-        (plain.hosts[0].home / "cache-away").rename(plain.hosts[0].home / ".cache")
+        (plain.hosts[0].home / "cache-away").rename(cache)
     assert "cannot fetch click==" in text
     assert "No matching distribution found" in text
 
