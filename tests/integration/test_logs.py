@@ -188,7 +188,7 @@ def test_refused_requests(start: Start) -> None:
             return wait_for(broker, "request_refused", remote=remote, status=status, transport="http")
 
     assert refusal(broker.http, "GET", "/")["status"] == 426
-    assert refusal(broker.http, "POST", "/v1/request/nobody")["reason"] == "there is no subscriber to nobody"
+    assert refusal(broker.http, "POST", "/v1/request/nobody")["reason"] == "no subscriber to nobody"
     assert refusal(broker.http, "POST", "/v1/publish/%0A")["status"] == 400
     assert refusal(broker.monitor, "GET", "/nothing")["status"] == 404
 

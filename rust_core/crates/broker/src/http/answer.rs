@@ -372,7 +372,7 @@ mod tests {
             "{none}"
         );
         assert!(
-            none.contains(PROBLEM) && none.contains("there is no subscriber"),
+            none.contains(PROBLEM) && none.contains("no subscriber"),
             "{none}"
         );
         let service = |code: &str, payload| {

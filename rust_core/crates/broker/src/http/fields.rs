@@ -224,7 +224,7 @@ pub(super) fn error_of<'a>(headers: &Headers<'a>) -> Option<(u16, Cow<'a, str>)>
         && is_error(&status.code)
     {
         let text = match (status.code, status.description) {
-            (NO_RESPONDERS, b"") => "there is no subscriber to it".into(),
+            (NO_RESPONDERS, b"") => "no subscriber to it".into(),
             (_, text) => String::from_utf8_lossy(text),
         };
         return Some((status.code, text));

@@ -62,7 +62,7 @@ impl Gateway {
         if publish(on, call, Some(reply), body) == 0 {
             on.sessions.counts.add(Counter::NoResponders, 1);
             let subject = String::from_utf8_lossy(&call.subject);
-            let detail = format!("there is no subscriber to {subject}");
+            let detail = format!("no subscriber to {subject}");
             return on.fail(call, Problem::new(503, &detail));
         }
         let now = on.io.now();
