@@ -6,7 +6,8 @@ use crate::subject::{self, MAX_PATTERN_TOKENS, STAR, TAIL};
 use hashbrown::DefaultHashBuilder;
 use std::hash::{BuildHasher, Hasher};
 
-/// The hash of wildcard patterns: the sum of its tokens' hashes, each rotated by its position.
+/// The hash of wildcard patterns: the sum of its tokens' hashes, each rotated by its position, and
+/// mixed at the end.
 ///
 /// So the hash of every pattern that a subject can match follows from the hashes of the subject's
 /// tokens: where the pattern has a `*`, the difference of the two tokens is added.
@@ -32,12 +33,11 @@ impl PatternHasher {
     pub(crate) fn pattern(&self, pattern: &[u8]) -> u64 {
         let (tokens, is_tail) = subject::split_tail(pattern);
         let tail = if is_tail { self.tail } else { 0 };
-        tokens
-            .map_or(0, |tokens| self.prefix(tokens))
-            .wrapping_add(tail)
+        let sum = tokens.map_or(0, |tokens| self.prefix(tokens));
+        mix(sum.wrapping_add(tail))
     }
 
-    /// Return the hash of the first tokens of a pattern or subject.
+    /// Return the sum for the first tokens of a pattern or subject.
     pub(crate) fn prefix(&self, tokens: &[u8]) -> u64 {
         let (mut start, mut position, mut sum) = (0, 0, 0_u64);
         subject::for_token_ends(tokens, |end| {
@@ -133,7 +133,7 @@ impl Tokens {
         self.cuts.len() - 1
     }
 
-    /// Return the hash of the first tokens.
+    /// Return the sum for the first tokens.
     #[inline]
     pub(crate) fn prefix(&self, tokens: usize) -> u64 {
         self.cuts.get(tokens).map_or(0, |cut| cut.sum)
@@ -144,9 +144,9 @@ impl Tokens {
     pub(crate) fn hash(&self, form: Form) -> u64 {
         let tail = if form.is_tail { self.tail } else { 0 };
         let literal = self.prefix(form.tokens).wrapping_add(tail);
-        form.stars().fold(literal, |hash, position| {
-            hash.wrapping_add(self.cuts.get(position).map_or(0, |cut| cut.star))
-        })
+        mix(form.stars().fold(literal, |sum, position| {
+            sum.wrapping_add(self.cuts.get(position).map_or(0, |cut| cut.star))
+        }))
     }
 
     /// Return whether `pattern` is the one of this form that `subject` matches.
@@ -179,9 +179,20 @@ impl Tokens {
     }
 }
 
+/// Make every bit of the hash depend on every bit of the sum.
+///
+/// The sums for a subject with equal tokens are near multiples of one number. If that is even, their
+/// lowest bits, with which a table begins, take few values.
+#[inline]
+fn mix(sum: u64) -> u64 {
+    let product = u128::from(sum) * 0x9e37_79b9_7f4a_7c15;
+    product as u64 ^ (product >> 64) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     fn tokens(subject: &str, hasher: &PatternHasher) -> Option<Tokens> {
         let mut tokens = Tokens::default();
@@ -221,6 +232,22 @@ mod tests {
                 let is_match = cut.is_match(other.as_bytes(), subject.as_bytes(), form);
                 assert_eq!(is_match, is_same, "{other} as {pattern}");
             }
+        }
+    }
+
+    #[test]
+    fn lowest_bits_of_the_hashes_of_equal_tokens_differ_with_every_seed() {
+        let patterns = (0..1_usize << 8).map(|stars| {
+            let token = |at: u32| if stars >> at & 1 == 1 { "*" } else { "a" };
+            (0..8).map(token).collect::<Vec<_>>().join(".")
+        });
+        let patterns: Vec<_> = patterns.collect();
+        for _ in 0..64 {
+            let hasher = PatternHasher::new(DefaultHashBuilder::default());
+            let hashes = patterns.iter().map(|one| hasher.pattern(one.as_bytes()));
+            let values: BTreeSet<_> = hashes.map(|hash| hash as u8).collect();
+            // Random ones would take 162 of the 256 values, give or take 6.
+            assert!(values.len() > 120, "{}", values.len());
         }
     }
 
