@@ -2,10 +2,10 @@
 //!
 //! A form says how many tokens a pattern has, which of them are `*`, and whether `>` follows
 //! (tuple space search: Srinivasan, Suri, Varghese 1999). Given a form, a subject of enough tokens
-//! matches exactly one pattern, whose hash follows from a sum over the subject's tokens. All patterns stand
-//! in one hash table, so a lookup costs as many probes as there are forms for the subject's number
-//! of tokens. Applications have a handful of forms, however many patterns. A subject of `n` tokens
-//! never takes more than 2^(n+1) probes, nor more than there are patterns.
+//! matches exactly one pattern, whose hash follows from a sum over the subject's tokens. All
+//! patterns stand in one hash table, so a lookup costs as many probes as there are forms for the
+//! subject's number of tokens. Applications have a handful of forms, however many patterns. A
+//! subject of `n` tokens never takes more than 2^(n+1) probes, nor more than there are patterns.
 
 use crate::entries::{Entries, Insertion};
 use crate::form::{Form, Forms};
