@@ -128,21 +128,20 @@ fn check_common(result: &Value, mode: &str, driver: &str, greeting: bool) {
     assert_eq!(result["retried_connects"], 0);
     let seconds = number(result, "duration_s");
     assert!((0.3..5.0).contains(&seconds), "{seconds}");
-    for field in [
-        "connect_s",
-        "connections_per_s",
-        "server_cpu_us_per_connection",
-        "load_cpu_us_per_connection",
-        "server_rss_bytes",
-    ] {
+    for field in ["connect_s", "connections_per_s", "server_rss_bytes"] {
         assert!(number(result, field) > 0.0, "{field}: {result}");
     }
     // Each process has one core, so that its processor time cannot be more than what has passed; it is
-    // read a moment later.
+    // read a moment later. It may be 0: a kernel whose machine is virtual takes the time off that its host
+    // has stolen, which can be all of these few milliseconds.
     let connect_us = number(result, "connect_s") * 1e6;
     for process in ["server", "load"] {
         let each = number(result, &format!("{process}_cpu_us_per_connection"));
-        assert!(each * 200.0 < connect_us * 2.0, "{process}: {result}");
+        let all = each * 200.0;
+        assert!(
+            (0.0..connect_us * 2.0).contains(&all),
+            "{process}: {result}"
+        );
     }
     assert!(number(result, "server_rss_bytes_per_connection") >= 0.0);
 }
