@@ -185,7 +185,8 @@ impl Tokens {
 /// lowest bits, with which a table begins, take few values.
 #[inline]
 fn mix(sum: u64) -> u64 {
-    let product = u128::from(sum) * 0x9e37_79b9_7f4a_7c15;
+    // Without the shift the product of such a multiple is near a multiple again.
+    let product = u128::from(sum ^ (sum >> 32)) * 0x9e37_79b9_7f4a_7c15;
     product as u64 ^ (product >> 64) as u64
 }
 
@@ -246,7 +247,7 @@ mod tests {
             let hasher = PatternHasher::new(DefaultHashBuilder::default());
             let hashes = patterns.iter().map(|one| hasher.pattern(one.as_bytes()));
             let values: BTreeSet<_> = hashes.map(|hash| hash as u8).collect();
-            // Random ones would take 162 of the 256 values, give or take 6.
+            // Random ones would take 162 of the 256 values, with a standard deviation of 5.
             assert!(values.len() > 120, "{}", values.len());
         }
     }
