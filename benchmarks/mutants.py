@@ -39,12 +39,10 @@ MUTANTS = [
     Mutant(
         "a message delivered twice",
         "broker/src/outbound.rs",
-        "            message_len(sid, has_headers, message),\n"
-        "            |out| {\n                encode_message(out, sid, has_headers, message);\n",
-        "            message_len(sid, has_headers, message),\n"
-        "            |out| {\n                encode_message(out, sid, has_headers, message);\n"
-        "                if message.payload.len() % 61 == 60 {\n"
-        "                    encode_message(out, sid, has_headers, message);\n                }\n",
+        "            encode::encode_msg(out, sid, message);\n        }),\n",
+        "            encode::encode_msg(out, sid, message);\n"
+        "            if message.payload.len() % 61 == 60 {\n"
+        "                encode::encode_msg(out, sid, message);\n            }\n        }),\n",
     ),
     Mutant(
         "a message delivered out of order",
