@@ -23,7 +23,6 @@ from loadtest.engine.messages import (
     ProviderResult,
     RequestorResult,
 )
-from loadtest.plan.profile import planned
 from loadtest.plan.scenario import AnyScenario, BroadcastScenario, FetchScenario, Scenario, is_http
 from loadtest.result.histogram import HIGHEST_NS, Histogram, LoggedInterval
 from loadtest.result.reference import PUBLISHED_2014_BYTE, PUBLISHED_2016, PUBLISHED_2025, Reference
@@ -299,7 +298,7 @@ def _request(scenario: AnyScenario, servers: int) -> Requested:
     if isinstance(scenario, Scenario):
         connections += scenario.providers * (servers - 1)
     subjects = connections
-    rate = planned(scenario, 0, scenario.duration_s) / scenario.duration_s
+    rate = scenario.planned(0, scenario.duration_s) / scenario.duration_s
     if is_http(scenario):
         subjects = scenario.providers * servers if isinstance(scenario, Scenario) else 0
     if isinstance(scenario, BroadcastScenario):

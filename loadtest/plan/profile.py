@@ -5,12 +5,9 @@ first level; where that is 0, nothing is sent in it.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Meta, Struct, field
-
-if TYPE_CHECKING:
-    from loadtest.plan.scenario import AnyScenario
 
 Level = Annotated[float, Meta(ge=0, le=1e6)]  # the engine's most
 Seconds = Annotated[float, Meta(ge=0)]
@@ -117,17 +114,3 @@ def find_fault(profile: Profile, duration_s: float) -> str | None:
     if not any(start or end for _, start, end in segments(profile, duration_s)):
         return "profile: all its levels are 0, and nothing would be sent; one of them must be above 0"
     return None
-
-
-def planned(scenario: "AnyScenario", start_s: float, end_s: float) -> float:
-    """Requests, or messages to be published, that are due in that time of the measured phase.
-
-    Times in seconds from its start, cut to its length. 0 for a closed loop, which has no plan.
-    """
-    begin_s, total = 0.0, 0.0
-    for length_s, first, last in segments(scenario.profile, scenario.duration_s):
-        from_s, to_s = (min(max(time_s - begin_s, 0.0), length_s) for time_s in (start_s, end_s))
-        slope = (last - first) / length_s
-        total += (to_s - from_s) * (first + slope * (from_s + to_s) / 2)
-        begin_s += length_s
-    return scenario.rate * total

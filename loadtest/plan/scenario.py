@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, structs, to_builtins
 
 from loadtest.errors import ScenarioError
-from loadtest.plan.profile import Constant, Profile, find_fault, planned
+from loadtest.plan.profile import Constant, Profile, find_fault, segments
 from subjectbus import BrokerConfig, settings
 from subjectbus.errors import ConfigError
 
@@ -110,6 +110,23 @@ class _Common(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
     the run's own broker, which always does."""
     soak: SoakPlan | None = None
     """Also judge whether memory, descriptors, latency or processor time grow."""
+
+    def planned(self, start_s: float, end_s: float) -> float:
+        """Return the number of requests, or published messages, due in a part of the measured phase.
+
+        Args:
+            start_s: Seconds from the start of the measured phase; what is before it is cut off.
+            end_s: Likewise; what is after its end is cut off.
+
+        0 for a closed loop, which has no plan.
+        """
+        begin_s, total = 0.0, 0.0
+        for length_s, first, last in segments(self.profile, self.duration_s):
+            from_s, to_s = (min(max(time_s - begin_s, 0.0), length_s) for time_s in (start_s, end_s))
+            slope = (last - first) / length_s
+            total += (to_s - from_s) * (first + slope * (from_s + to_s) / 2)
+            begin_s += length_s
+        return self.rate * total
 
 
 class Scenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -383,7 +400,7 @@ def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | Non
 
 def _find_broadcast_contradiction(scenario: BroadcastScenario) -> str | None:
     users, subjects, processes = scenario.users, scenario.subjects, scenario.processes
-    messages = planned(scenario, 0, scenario.duration_s)
+    messages = scenario.planned(0, scenario.duration_s)
     faults = (
         (processes > users, f"processes: {processes} processes for {users} users"),
         (subjects > users, f"subjects: {subjects} subjects for {users} users"),

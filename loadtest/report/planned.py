@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from loadtest.errors import ScenarioError
-from loadtest.plan.profile import planned
 from loadtest.plan.scenario import TransportsScenario, scenario_of
 from loadtest.result.schema import Interval, Result
 
@@ -21,6 +20,6 @@ def planned_rates(result: Result, seconds: Sequence[Interval]) -> list[float] | 
     if isinstance(scenario, TransportsScenario) or not scenario.rate:
         return None
     return [
-        planned(scenario, second.start_s, second.end_s) / max(second.end_s - second.start_s, 1e-9)
+        scenario.planned(second.start_s, second.end_s) / max(second.end_s - second.start_s, 1e-9)
         for second in seconds
     ]

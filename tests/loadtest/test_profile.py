@@ -8,7 +8,7 @@ from loadtest import load_scenario
 from loadtest.collect.build import build_result
 from loadtest.engine.messages import EngineConfig
 from loadtest.errors import ScenarioError
-from loadtest.plan.profile import Burst, Constant, Ramp, Spike, Step, planned, segments
+from loadtest.plan.profile import Burst, Constant, Ramp, Spike, Step, segments
 from loadtest.processes.interrupts import Interrupts
 from loadtest.run.execution import Options, run_scenario
 from loadtest.run.shares import share_broadcast, share_providers, share_requests
@@ -50,19 +50,19 @@ def test_segments_last_as_long_as_the_measured_phase():
 
 
 def test_planned_requests_are_the_area_under_the_profile():
-    assert planned(scenario(), 0, 10) == pytest.approx(1000)
+    assert scenario().planned(0, 10) == pytest.approx(1000)
     ramp = scenario(RAMP)
-    assert planned(ramp, 0, 10) == pytest.approx(1000)
-    assert planned(ramp, 0, 5) == pytest.approx(250)
-    assert planned(ramp, 9, 10) == pytest.approx(190)
-    assert planned(ramp, -5, 50) == pytest.approx(1000)
-    assert planned(ramp, 12, 15) == 0
+    assert ramp.planned(0, 10) == pytest.approx(1000)
+    assert ramp.planned(0, 5) == pytest.approx(250)
+    assert ramp.planned(9, 10) == pytest.approx(190)
+    assert ramp.planned(-5, 50) == pytest.approx(1000)
+    assert ramp.planned(12, 15) == 0
     spike = scenario('profile={kind="spike", at_s=4, length_s=1, height=3}')
-    assert [planned(spike, second, second + 1) for second in (3, 4, 5)] == pytest.approx([100, 300, 100])
-    assert planned(spike, 3.5, 4.5) == pytest.approx(200)
+    assert [spike.planned(second, second + 1) for second in (3, 4, 5)] == pytest.approx([100, 300, 100])
+    assert spike.planned(3.5, 4.5) == pytest.approx(200)
     broadcast = load_scenario("broadcast", ["rate=10", "duration_s=10", RAMP])
-    assert planned(broadcast, 0, 5) == pytest.approx(25)
-    assert planned(load_scenario("http-byte"), 0, 1) == 0
+    assert broadcast.planned(0, 5) == pytest.approx(25)
+    assert load_scenario("http-byte").planned(0, 1) == 0
 
 
 def test_every_engine_is_told_of_it():

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protocol::nats::Message;
 
-use crate::memory::Account;
+use crate::memory::account::Account;
 use crate::subscriber::Subscriber;
 
 /// A message of its own memory, for mail, and for several outputs that hold it together: all of it in one

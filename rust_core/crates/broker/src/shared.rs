@@ -17,7 +17,7 @@ use crate::http::inbox::Inboxes;
 use crate::info::Info;
 use crate::log::Log;
 
-use crate::memory::{self, Account};
+use crate::memory::{self, account::Account};
 use crate::metrics::shard::ShardMetrics;
 use crate::metrics::table::Gauge;
 use crate::metrics::totals::Totals;

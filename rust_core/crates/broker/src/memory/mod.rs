@@ -4,17 +4,17 @@
 //! subscriptions with their names, and mail. Above the bound the connection that holds most ends first,
 //! and of those that hold about as much the one that came first. So a new client still gets in.
 
-mod account;
+pub(crate) mod account;
 mod holders;
 mod machine;
 
 use reactor::ConnId;
 
-pub(crate) use account::Account;
 pub(crate) use machine::available;
 
 use crate::io::Io;
 use crate::session::Session;
+use account::Account;
 use holders::{Holders, size_class};
 
 /// One shard's part of the account.
