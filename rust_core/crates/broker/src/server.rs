@@ -26,8 +26,11 @@ use crate::transport::ListenerKind;
 
 /// Time that the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
-/// Shards of one core for which turns become shorter: polling in between is work, too.
-const MOST_SHARING: usize = 8;
+/// Work of one turn of every shard of a core that several share. It is less than that of a shard alone,
+/// since a client's message and its answer wait for more than one such round.
+const SHARED_ROUND: usize = work::TURN / 4;
+/// The least work of a turn: polling in between is work, too.
+const LEAST_TURN: usize = 32_000;
 
 /// A running broker. Dropping it ends it at once.
 pub struct Broker {
@@ -241,7 +244,10 @@ impl Broker {
         let shards = size.shards;
         // On a core that shards share, a client waits for a turn of each.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let turn = work::TURN / shards.div_ceil(cores).min(MOST_SHARING);
+        let turn = match shards.div_ceil(cores) {
+            1 => work::TURN,
+            sharing => (SHARED_ROUND / sharing).max(LEAST_TURN),
+        };
         let (report, reports) = sync_channel(shards);
         for index in 0..shards {
             let (kinds, listeners): (Vec<_>, Vec<_>) = self.listeners_of(index).unzip();
