@@ -26,8 +26,8 @@ use crate::transport::ListenerKind;
 
 /// Time that the end waits until the log is written.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
-/// Work of one turn of every shard of a core that several share. It is less than that of a shard alone,
-/// since a client's message and its answer wait for more than one such round.
+/// Work of a round, in which each shard of a core has one turn. It is less than the turn of a shard that has
+/// its core alone, since a message and its answer wait for more than one round.
 const SHARED_ROUND: usize = work::TURN / 4;
 /// The least work of a turn: polling in between is work, too.
 const LEAST_TURN: usize = 32_000;

@@ -16,6 +16,7 @@
 //! 3. Carry out what the handler asked for: connects and ends of connections.
 //! 4. Post the mail for other shards, with at most one wake-up for each.
 //! 5. Give every connection with pending output exactly one write.
+//! 6. If work is left, let the other threads of the core go first.
 //!
 //! Consequences:
 //!
