@@ -4,22 +4,20 @@ The public API is what notebooks use: `load_run` for frames of a result folder, 
 and the types that they return.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
-
-from loadtest.plan.scenario import (
-    BroadcastScenario,
-    FetchScenario,
-    Scenario,
-    TransportsScenario,
-    load_scenario,
-    shipped_scenarios,
-)
-from loadtest.result.schema import Latency, Result, read_result
 
 if TYPE_CHECKING:
     from loadtest.frames import CapacitySearch, Run, load_capacity, load_run
-
-_FRAMES = ("CapacitySearch", "Run", "load_capacity", "load_run")
+    from loadtest.plan.scenario import (
+        BroadcastScenario,
+        FetchScenario,
+        Scenario,
+        TransportsScenario,
+        load_scenario,
+        shipped_scenarios,
+    )
+    from loadtest.result.schema import Latency, Result, read_result
 
 __all__ = [
     "BroadcastScenario",
@@ -37,11 +35,26 @@ __all__ = [
     "shipped_scenarios",
 ]
 
+#: The module of each public name.
+_MODULES = {
+    **dict.fromkeys(("CapacitySearch", "Run", "load_capacity", "load_run"), "loadtest.frames"),
+    **dict.fromkeys(("Latency", "Result", "read_result"), "loadtest.result.schema"),
+    **dict.fromkeys(
+        (
+            "BroadcastScenario",
+            "FetchScenario",
+            "Scenario",
+            "TransportsScenario",
+            "load_scenario",
+            "shipped_scenarios",
+        ),
+        "loadtest.plan.scenario",
+    ),
+}
+
 
 def __getattr__(name: str) -> object:
-    """Frames, whose libraries the processes of a run do without (PEP 562)."""
-    if name not in _FRAMES:
+    """Import a public name when it is first used (PEP 562): the command line needs none of them."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from loadtest import frames  # noqa: PLC0415
-
-    return getattr(frames, name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -19,10 +19,10 @@ from loadtest.result.schema import read_result
     "form",
     type=click.Choice(["html", "markdown", "csv"]),
     default="html",
-    help="html writes the folder's reports anew; the others are told on standard output.",
+    help="html writes the folder's reports anew; the others are printed on standard output.",
 )
 def report(folder: Path, form: Literal["html", "markdown", "csv"]) -> None:
-    """Make the reports of the result folder DIR anew, or tell its figures as text to paste elsewhere.
+    """Make the reports of the result folder DIR anew, or print them.
 
     Anew means everything that follows from result.json: report.html, report.md, latency.hgrm and
     timeline.parquet. DIR may also be the folder of a search for the capacity, or of repeated runs. Exit

@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -14,7 +15,6 @@ from msgspec import MsgspecError
 from loadtest.errors import RunError, ScenarioError, ThresholdError
 from loadtest.report.html import render_report
 from loadtest.report.markdown import to_markdown
-from loadtest.report.tabular import encode_timeline
 from loadtest.result.documents import encode_document, replace_file
 from loadtest.result.histogram import Histogram, LoggedInterval, write_hgrm, write_hlog
 from loadtest.result.schema import Result, read_result
@@ -124,7 +124,10 @@ def _rendered(result: Result) -> Iterator[_File]:
             max_ns=round(latency.max * _NS_PER_US),
         )
         yield "latency.hgrm", hgrm.getvalue().encode("ascii")
-    yield "timeline.parquet", encode_timeline(result)
+    if find_spec("pyarrow") is not None:  # of the extra `analysis`
+        from loadtest.report.tabular import encode_timeline  # noqa: PLC0415
+
+        yield "timeline.parquet", encode_timeline(result)
     yield "report.md", to_markdown(result).encode()
     yield "report.html", render_report(result).encode()
 

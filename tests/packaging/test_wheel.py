@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -54,13 +55,28 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
+def install(wheel: Path, extra: str, directory: Path) -> Path:
+    """The folder of the commands of a clean environment with the wheel and what its extra asks for."""
+    venv.create(directory, with_pip=True)
+    requirement = f"subjectbus{extra} @ {wheel.as_uri()}"
+    run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", requirement, cwd=directory)
+    return directory / "bin"
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the commands of a clean environment with the wheel and what it asks for."""
-    directory = tmp_path_factory.mktemp("venv")
-    venv.create(directory, with_pip=True)
-    run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=directory)
-    return directory / "bin"
+    """The commands of the light install."""
+    return install(wheel, "", tmp_path_factory.mktemp("venv"))
+
+
+def size_mb(commands: Path) -> float:
+    """Megabytes of what is installed beside pip."""
+    (packages,) = commands.parent.glob("lib/python3*/site-packages")
+    files = [path for path in packages.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    own = [
+        path for path in files if not path.relative_to(packages).parts[0].startswith(("pip", "setuptools"))
+    ]
+    return sum(path.stat().st_size for path in own) / 1e6
 
 
 def names(wheel: Path) -> list[str]:
@@ -136,9 +152,27 @@ def test_serve(installed: Path, tmp_path: Path) -> None:
         broker.stop()
 
 
-def test_load_test_command(installed: Path, tmp_path: Path) -> None:
-    """The package `loadtest` adds its commands."""
-    assert "run" in run(installed / "subjectbus", "loadtest", "--help", cwd=tmp_path)
+def test_the_light_install_is_light_and_names_the_extra_that_a_command_lacks(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert size_mb(installed) < 40
+    assert "capacity" in run(installed / "subjectbus", "loadtest", "--help", cwd=tmp_path)
+    assert "--once" in run(installed / "subjectbus", "top", "--help", cwd=tmp_path)
+    command = [installed / "subjectbus", "loadtest", "run", "autocomplete"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    text = r"subjectbus: error: subjectbus loadtest run needs \w+: pip install 'subjectbus\[loadtest\]'\n"
+    assert re.fullmatch(text, done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_load_test_installs_and_runs(wheel: Path, tmp_path: Path) -> None:
+    commands = install(wheel, "[loadtest]", tmp_path / "venv")
+    assert size_mb(commands) < 260
+    scenario = ("autocomplete", "--set", "users=10", "--set", "rate=100", "--set", "duration_s=1")
+    run(commands / "subjectbus", "loadtest", "run", *scenario, "--out", "result", cwd=tmp_path)
+    assert (tmp_path / "result" / "report.html").is_file()
+    assert not (tmp_path / "result" / "timeline.parquet").exists()
 
 
 def test_stub_agrees_with_the_extension(tmp_path: Path) -> None:

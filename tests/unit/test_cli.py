@@ -2,9 +2,11 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import click
 import pytest
 
 import subjectbus
+from loadtest.cli import loadtest
 from subjectbus import cli
 
 ERRORS = [
@@ -95,3 +97,21 @@ def test_starting_the_command_imports_neither_loadtest_nor_matplotlib():
     code = "import sys, subjectbus.cli; print({'loadtest', 'matplotlib', 'rich'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "set()"
+
+
+def test_help_of_the_load_test_lists_its_commands_without_importing_them(capsys):
+    assert cli.main(["loadtest", "--help"]) == 0
+    listed = capsys.readouterr().out
+    context = click.Context(loadtest)
+    for name in loadtest.list_commands(context):
+        command = loadtest.get_command(context, name)
+        assert f"  {name:<10} {command.get_short_help_str(limit=200)}\n" in listed
+
+
+def test_a_command_names_the_extra_that_it_needs(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for module in [name for name in sys.modules if name.startswith("loadtest.")]:
+        monkeypatch.delitem(sys.modules, module)
+    assert cli.main(["loadtest", "run", "autocomplete"]) == 2
+    needs = "subjectbus loadtest run needs matplotlib: pip install 'subjectbus[loadtest]'"
+    assert capsys.readouterr().err == f"subjectbus: error: {needs}\n"
