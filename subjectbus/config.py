@@ -10,13 +10,26 @@ from subjectbus import settings
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
+Address = str | bool | None | UnsetType
+
+LISTENERS = ("tcp", "http", "monitor")
+"""The keys of the listeners' addresses."""
 
 _ADDRESS = {"metavar": "ADDR"}
 
 
-class WebSocketConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+class _Table(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
 ):
+    """A table of keys, of which those that are left out are neither written nor shown."""
+
+
+class WebSocketConfig(_Table, frozen=True, kw_only=True):
     """The table `[websocket]`."""
 
     origins: Annotated[
@@ -28,7 +41,7 @@ class WebSocketConfig(
     ] = UNSET
 
 
-class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class LimitsConfig(_Table, frozen=True, kw_only=True):
     """The table `[limits]`."""
 
     connections_per_address: Annotated[
@@ -41,19 +54,18 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = UNSET
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the broker is told; a key that is left out takes the broker's own default.
+class BrokerConfig(_Table, frozen=True, kw_only=True):
+    """The broker's configuration keys; one that is left out takes the broker's own default.
 
-    Addresses are "host:port"; port 0 lets the system choose; "" (or false in a file) means no such listener.
+    Addresses are "host:port"; port 0 lets the system choose. None, false in a file, or "" means no such
+    listener.
     """
 
-    tcp: Annotated[str | bool | UnsetType, Meta(description="NATS clients over TCP.", extra=_ADDRESS)] = UNSET
-    http: Annotated[
-        str | bool | UnsetType, Meta(description="NATS clients over WebSocket, and HTTP.", extra=_ADDRESS)
-    ] = UNSET
-    monitor: Annotated[
-        str | bool | UnsetType, Meta(description="Health and counters over HTTP.", extra=_ADDRESS)
-    ] = UNSET
+    tcp: Annotated[Address, Meta(description="NATS clients over TCP.", extra=_ADDRESS)] = UNSET
+    http: Annotated[Address, Meta(description="NATS clients over WebSocket, and HTTP.", extra=_ADDRESS)] = (
+        UNSET
+    )
+    monitor: Annotated[Address, Meta(description="Health and counters over HTTP.", extra=_ADDRESS)] = UNSET
     shards: Annotated[
         Count | Literal["auto"] | UnsetType,
         Meta(description="Threads that serve connections.", extra={"metavar": "N|auto"}),
@@ -173,9 +185,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         ),
     ] = UNSET
 
+    def __post_init__(self) -> None:
+        for name in LISTENERS:
+            if getattr(self, name) is True:
+                raise ValueError(f'{name}: true is not an address, such as "127.0.0.1:0"')
+
     def to_json(self) -> str:
-        """The keys that were set, as the JSON object that the broker takes."""
-        return msgspec.json.encode(self).decode()
+        """Return the keys that were set, as the JSON object that the broker takes."""
+        off = {name: "" for name in LISTENERS if getattr(self, name) in (None, False)}
+        return msgspec.json.encode(msgspec.structs.replace(self, **off)).decode()
 
 
 def load_config(path: Path | None, flags: dict[str, Any]) -> BrokerConfig:

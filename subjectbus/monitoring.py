@@ -217,11 +217,12 @@ class Endpoint:
 class Monitor:
     """Reads the documents of one monitor listener; may be used from one thread at a time."""
 
-    def __init__(self, endpoint: Endpoint, timeout_s: float = _TIMEOUT_S) -> None:
-        self.endpoint = endpoint
+    def __init__(self, url: str | Endpoint = DEFAULT_URL, timeout_s: float = _TIMEOUT_S) -> None:
+        """Take the listener's URL, such as `server.monitor_url`; UsageError if it cannot be one."""
+        self.endpoint = Endpoint.parse(url) if isinstance(url, str) else url
         self._timeout_s = timeout_s
 
-    def sample(self, *, sort: str, limit: int) -> Sample:
+    def sample(self, *, sort: str = "cid", limit: int = MOST_CONNECTIONS) -> Sample:
         """One look at the broker, with the first `limit` connections in the order `sort`, one of SORTS.
 
         Raises:

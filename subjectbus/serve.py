@@ -73,7 +73,8 @@ def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None
     """Run the broker until SIGTERM or SIGINT, which drain it; a second one ends it at once."""
     config = load_config(config_path, _tables(flags))
     limits.raise_descriptor_limit()
-    server = Server(settings.merge(BrokerConfig(log_level=default_config()["log_level"]), config))
+    defaults = settings.convert(BrokerConfig, default_config(), "defaults")
+    server = Server(settings.merge(defaults, config))
     with _signals_held():
         server.start()
         listeners = " ".join(f"{name}={address}" for name, address in server.addresses().items())

@@ -129,7 +129,7 @@ def _explain(cls: type[msgspec.Struct], text: str) -> str:
         return tags
     if what.startswith("Invalid enum value"):
         return f"{key}: {what[0].lower()}{what[1:]}{_choices(cls, key)}"
-    what = what.replace("`", "").replace(" | unset", "")
+    what = what.replace("`", "").replace(" | unset", "").replace(" | null", "")  # TOML has neither
     return f"{key}: {what[0].lower()}{what[1:]}"
 
 

@@ -64,7 +64,7 @@ def top(url: str, *, once: bool, as_json: bool, interval_s: float, sort: str, li
     """
     if as_json and not once:
         raise UsageError("--json goes with --once")
-    monitor = Monitor(Endpoint.parse(url))
+    monitor = Monitor(url)
     if not once:
         console = require_terminal()
         Top(monitor, console, sort=sort, limit=limit, interval_s=interval_s).run()

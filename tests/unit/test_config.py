@@ -26,7 +26,7 @@ def test_file_and_flags_are_typed_and_flags_win(tmp_path):
     config = load_config(path, {"shards": "auto", "max_connections": "50", "echo": True, "tcp": ""})
     assert json.loads(config.to_json()) == {
         "tcp": "",
-        "http": False,
+        "http": "",
         "shards": "auto",
         "ping_interval_s": 3.0,
         "max_connections": 50,

@@ -1,9 +1,11 @@
 import resource
+import signal
 import socket
 
+import nats
 import pytest
 
-from subjectbus import AddressError, BrokerConfig, BrokerError, ConfigError, Server
+from subjectbus import AddressError, BrokerConfig, BrokerError, ConfigError, Monitor, Server
 from tests.conftest import require_driver
 from tests.rings import break_rings
 from tests.servers import wait_until
@@ -13,6 +15,11 @@ def config(**keys) -> BrokerConfig:
     return BrokerConfig(
         **{"tcp": "127.0.0.1:0", "http": "127.0.0.1:0", "monitor": "127.0.0.1:0", "shards": 1, **keys}
     )
+
+
+def connected(server: Server) -> socket.socket:
+    host, port = server.addresses()["tcp"].split(":")
+    return socket.create_connection((host, int(port)), 5)
 
 
 def test_a_server_serves_between_entry_and_exit():
@@ -29,8 +36,111 @@ def test_a_server_serves_between_entry_and_exit():
 
 def test_the_counters_have_the_conservation_rule():
     with Server(config()) as server:
+        client = connected(server)
+        client.sendall(b"CONNECT {}\r\nSUB a 1\r\nPUB a 0\r\n\r\nPUB b 0\r\n\r\nPING\r\n")
+        wait_until(lambda: server.counters()["conservation"]["delivered"] == 1)
         account = server.counters()["conservation"]
-    assert account["matched"] == account["delivered"] + sum(account["dropped"].values()) + account["pending"]
+        client.close()
+    assert (account["published"], account["matched"], account["pending"]) == (2, 1, 0)
+    assert sum(account["dropped"].values()) == 0
+
+
+def test_urls_of_the_listeners():
+    with Server(config(monitor=None)) as server:
+        addresses = server.addresses()
+        assert server.url == f"nats://{addresses['tcp']}"
+        assert server.ws_url == f"ws://{addresses['http']}"
+        assert server.http_url == f"http://{addresses['http']}"
+        assert server.monitor_url is None
+    with Server(config(tcp="0.0.0.0:0", http="[::]:0", monitor=False)) as server:
+        ports = {name: address.rpartition(":")[2] for name, address in server.addresses().items()}
+        assert server.url == f"nats://127.0.0.1:{ports['tcp']}"
+        assert server.ws_url == f"ws://[::1]:{ports['http']}"
+
+
+def test_an_embedded_broker_takes_free_ports():
+    with Server() as one, Server() as other:
+        assert set(one.addresses()) == {"tcp", "http", "monitor"}
+        assert not set(one.addresses().values()) & set(other.addresses().values())
+        assert Monitor(one.monitor_url).sample().varz.connections == 0
+
+
+def test_it_says_whether_it_runs():
+    server = Server(config())
+    assert not server.is_running
+    with pytest.raises(BrokerError, match="has not been started"):
+        _ = server.url
+    with server:
+        assert server.is_running
+    assert not server.is_running
+
+
+def test_waiting_lets_signals_through():
+    with Server(config()) as server:
+        before = signal.signal(signal.SIGALRM, lambda *_: server.stop())
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            assert server.wait()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+def test_the_end_of_the_block_delivers_what_waits():
+    with Server(config()) as server:
+        client = connected(server)
+        client.sendall(b"CONNECT {}\r\nSUB a 1\r\n" + b"PUB a 1000\r\n" + b"x" * 1000 + b"\r\nPING\r\n")
+        wait_until(lambda: server.counters()["conservation"]["matched"] == 1)
+    received = b""
+    while part := client.recv(65536):
+        received += part
+    client.close()
+    assert b"MSG a 1 1000\r\n" + b"x" * 1000 in received
+    account = server.counters()["conservation"]
+    assert (account["delivered"], account["pending"], sum(account["dropped"].values())) == (1, 0, 0)
+
+
+async def test_an_asynchronous_block_lets_clients_of_its_loop_take_what_waits():
+    received = []
+
+    async def take(message):
+        received.append(message.data)
+
+    async with Server(config()) as server:
+        client = await nats.connect(server.url, allow_reconnect=False)
+        await client.subscribe("a", cb=take)
+        for number in range(1000):
+            await client.publish("a", b"%d" % number)
+        await client.flush()
+    assert received == [b"%d" % number for number in range(1000)]
+
+
+def test_the_end_of_the_block_hides_no_exception(monkeypatch):
+    def fail(*_arguments):
+        raise BrokerError("shard 0 has failed")
+
+    def enter_and_raise(error):
+        with Server(config()) as server:
+            monkeypatch.setattr(server, "drain", fail)
+            try:
+                if error is not None:
+                    raise error
+            finally:
+                server.stop()
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        enter_and_raise(ZeroDivisionError())
+    assert caught.value.__notes__ == ["subjectbus: shard 0 has failed"]
+    with pytest.raises(BrokerError):
+        enter_and_raise(None)
+
+
+def test_its_text_shows_what_was_set():
+    assert repr(Server(BrokerConfig(shards=2))) == "Server(BrokerConfig(shards=2))"
+
+
+def test_true_is_not_an_address():
+    with pytest.raises(ValueError, match="tcp: true is not an address"):
+        BrokerConfig(tcp=True)
 
 
 def test_a_drain_ends_it():
