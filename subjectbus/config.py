@@ -200,7 +200,7 @@ def load_config(path: Path | None, flags: dict[str, Any]) -> BrokerConfig:
     """The configuration of a TOML file, overridden by flags.
 
     Args:
-        path: The file, or None.
+        path: The file, "-" for standard input, or None.
         flags: Keys and tables as in the file with the text or truth value of each flag that was given.
 
     Raises:

@@ -66,7 +66,11 @@ def _meta(annotation: object) -> msgspec.Meta:
 
 @click.command()
 @click.option(
-    "--config", "config_path", type=click.Path(path_type=Path), metavar="FILE", help="TOML file; flags win."
+    "--config",
+    "config_path",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="TOML file, - for standard input; flags win.",
 )
 @_config_options
 def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None) -> int:

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import sys
 import tomllib
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +19,14 @@ _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<key>.*)`)?$", re.DOTALL)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a TOML file; ConfigError when it cannot be read or parsed."""
+    """Return the table in a TOML file, or in standard input for "-".
+
+    Raises:
+        ConfigError: It cannot be read or parsed; the text names the place.
+    """
     try:
+        if path == Path("-"):
+            return tomllib.loads(sys.stdin.read())
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error

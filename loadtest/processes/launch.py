@@ -1,13 +1,16 @@
 """The processes of a run: broker, providers, requestors. Whatever happens to the run, all of them end."""
 
+import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
+import tomli_w
 from msgspec import structs
 
 from loadtest.engine.messages import (
@@ -164,8 +167,10 @@ class Broker(Child):
         if seat.threads is not None:
             config = structs.replace(config, shards=seat.threads)
         listening = seat.machine.listening_address(address) if seat.machine.address else address
-        flags = _serve_flags(config, listening)
-        super().__init__(name, ["subjectbus", "serve", *flags], seat, connections)
+        super().__init__(name, ["subjectbus", "serve", "--config", "-"], seat, connections)
+        with suppress(OSError):  # it has ended: `wait_ready` says why
+            self.process.send(_document(config, listening).encode())
+        self.process.end_input()
 
     def wait_ready(self) -> None:
         """Until every listener accepts; UsageError when the configuration is at fault, RunError otherwise."""
@@ -192,28 +197,13 @@ class Broker(Child):
         return f"[{self._address}]:{port}" if ":" in self._address else f"{self._address}:{port}"
 
 
-def _serve_flags(config: BrokerConfig, listening: str) -> list[str]:
-    """The configuration as flags; system-chosen ports and a short drain unless it says otherwise."""
+def _document(config: BrokerConfig, listening: str) -> str:
+    """Return the configuration as TOML; system-chosen ports and a short drain unless it says otherwise."""
     any_port = f"[{listening}]:0" if ":" in listening else f"{listening}:0"
     defaults = BrokerConfig(
         tcp=any_port, http=any_port, monitor="127.0.0.1:0", lame_duck_grace_s=0.0, lame_duck_duration_s=0.0
     )
-    return _flags(msgspec.to_builtins(settings.merge(defaults, config)))
-
-
-def _flags(table: Mapping[str, Any], prefix: str = "--") -> list[str]:
-    """Return the flags of a table's keys, and of the tables in it."""
-    flags: list[str] = []
-    for key, value in table.items():
-        flag = prefix + key.replace("_", "-")
-        if isinstance(value, Mapping):
-            flags += _flags(value, f"{flag}-")
-        elif key == "echo":
-            flags.append(flag if value else flag.replace("--", "--no-", 1))
-        else:
-            for one in value if isinstance(value, list | tuple) else [value]:
-                flags += [flag, "" if one is False else str(one)]
-    return flags
+    return tomli_w.dumps(json.loads(settings.merge(defaults, config).to_json()))
 
 
 class Worker(Child):

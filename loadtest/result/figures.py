@@ -46,7 +46,9 @@ class Figure(Struct, frozen=True, kw_only=True):
     """Its path in result.json where it is there as it is."""
     label: str
     unit: str
-    """Of the values; empty for plain counts."""
+    """Unit of the values; empty for plain counts."""
+    shown: str
+    """Unit of the text."""
     better: Better | None
     """None where neither is."""
     judged: bool
@@ -55,14 +57,13 @@ class Figure(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """Label and the unit that `text` writes it in."""
-        unit = {"us": "ms", "bytes": "MB"}.get(self.unit, self.unit)
-        return f"{self.label}, {unit}" if unit else self.label
+        return f"{self.label}, {self.shown}" if self.shown else self.label
 
     def text(self, value: float | None) -> str:
         """The value in the title's unit, in three digits or more; "-" for none."""
         if value is None:
             return "-"
-        value /= {"us": 1e3, "bytes": 1e6}.get(self.unit, 1.0)
+        value /= {"ms": 1e3, "MB": 1e6}.get(self.shown, 1.0)
         if value == int(value) or abs(value) >= 100:  # noqa: PLR2004
             return f"{value:,.0f}"
         return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
@@ -85,8 +86,21 @@ def _all(result: Result) -> Iterator[tuple[Figure, float | None]]:
         yield from _resources(result)
 
 
-def _figure(name: str, label: str, unit: str, better: Better | None, *, judged: bool = True) -> Figure:
-    return Figure(name=name, label=label, unit=unit, better=better, judged=judged)
+def _figure(
+    name: str, label: str, unit: str, better: Better | None, *, judged: bool = True, shown: str = ""
+) -> Figure:
+    """A figure whose text is in its unit, unless that is too small: bytes are shown as MB."""
+    shown = shown or {"bytes": "MB"}.get(unit, unit)
+    return Figure(name=name, label=label, unit=unit, shown=shown, better=better, judged=judged)
+
+
+def _time(name: str, label: str, *, judged: bool = True) -> Figure:
+    """A time in microseconds, which is shown in milliseconds."""
+    return _figure(name, label, "us", "lower", judged=judged, shown="ms")
+
+
+def _processor_time(name: str, label: str, *, judged: bool = True) -> Figure:
+    return _figure(name, label, "us", "lower", judged=judged, shown="µs")
 
 
 def _at(result: Result, figure: Figure) -> tuple[Figure, float | None]:
@@ -105,16 +119,15 @@ def _throughput(result: Result) -> Iterator[tuple[Figure, float | None]]:
 def _latencies(result: Result) -> Iterator[tuple[Figure, float | None]]:
     for name, label in _LATENCIES.items():
         judged = name not in _ONE_REPLY
-        yield _at(result, _figure(f"latency_us.{name}", f"latency {label}", "us", "lower", judged=judged))
+        yield _at(result, _time(f"latency_us.{name}", f"latency {label}", judged=judged))
     for name in ("p50", "p99"):
-        yield _at(result, _figure(f"service_us.{name}", f"service time {name}", "us", "lower", judged=False))
+        yield _at(result, _time(f"service_us.{name}", f"service time {name}", judged=False))
     if result.broadcast is not None:
         for name in ("p50", "p99"):
-            yield _at(result, _figure(f"broadcast.spread_us.{name}", f"spread {name}", "us", "lower"))
+            yield _at(result, _time(f"broadcast.spread_us.{name}", f"spread {name}"))
         # A count, which runs of other lengths do not share; as a share it is among the losses.
         yield _at(result, _figure("broadcast.missing", "deliveries missing", "", "lower", judged=False))
-    lag = _figure("achieved.max_send_lag_us", "schedule slip, maximum", "us", "lower", judged=False)
-    yield _at(result, lag)
+    yield _at(result, _time("achieved.max_send_lag_us", "schedule slip, maximum", judged=False))
 
 
 def _losses(result: Result) -> Iterator[tuple[Figure, float | None]]:
@@ -128,7 +141,7 @@ def _losses(result: Result) -> Iterator[tuple[Figure, float | None]]:
 
 def _resources(result: Result) -> Iterator[tuple[Figure, float | None]]:
     each = "request" if result.broadcast is None else "delivery"
-    yield _at(result, _figure("server.cpu_us_per_request", f"broker CPU per {each}", "µs", "lower"))
+    yield _at(result, _processor_time("server.cpu_us_per_request", f"broker CPU per {each}"))
     yield _at(result, _figure("server.cpu_percent", "broker CPU", "% of machine", "lower", judged=False))
     per_cpu = "broadcast.deliveries_per_broker_cpu_s"
     if result.broadcast is not None:
@@ -138,8 +151,7 @@ def _resources(result: Result) -> Iterator[tuple[Figure, float | None]]:
     yield _at(result, _figure(per_connection, "broker memory", "bytes/connection", "lower"))
     growth = "server.rss_growth_bytes_per_connection"
     yield _at(result, _figure(growth, "memory growth", "bytes/connection", "lower", judged=False))
-    load = "load.cpu_us_per_request"
-    yield _at(result, _figure(load, f"load CPU per {each}", "µs", "lower", judged=False))
+    yield _at(result, _processor_time("load.cpu_us_per_request", f"load CPU per {each}", judged=False))
     if result.wire is not None:
         yield _figure("wire.total", "on the wire", "bytes/call", "lower"), result.wire.total
 
@@ -150,9 +162,9 @@ def _of_transport(run: TransportRun) -> Iterator[tuple[Figure, float | None]]:
     latency = run.latency_us
     yield _figure(f"{path}.calls_per_s", f"{where}: calls/s", "", "higher"), run.calls_per_s
     for name in ("p50", "p99"):
-        figure = _figure(f"{path}.latency_us.{name}", f"{where}: latency {name}", "us", "lower")
+        figure = _time(f"{path}.latency_us.{name}", f"{where}: latency {name}")
         yield figure, getattr(latency, name) if latency else None
-    cpu = _figure(f"{path}.server_cpu_us_per_call", f"{where}: broker CPU per call", "µs", "lower")
+    cpu = _processor_time(f"{path}.server_cpu_us_per_call", f"{where}: broker CPU per call")
     yield cpu, run.server_cpu_us_per_call
     wire = _figure(f"{path}.wire", f"{where}: on the wire", "bytes/call", "lower")
     yield wire, run.wire.total if run.wire else None

@@ -9,6 +9,9 @@ from loadtest.result.schema import Load, Server
 from loadtest.sampling.usage import Processes, Traffic, Usage
 from subjectbus import UsageError
 
+_SHORTEST_S = 0.3
+"""Shortest time over which processor time is told in percent."""
+
 
 class Meter:
     """Processor time and memory of server and load, and what they used in the measured phase."""
@@ -25,6 +28,7 @@ class Meter:
         self._asked: list[Usage | None] = []
         self._idle: Usage | None = None
         self._last: tuple[Usage | None, Usage | None] = (None, None)
+        self._bases: list[Usage | None] = [None, None]
         self._window: list[tuple[Usage | None, Usage | None]] = []
         self._closed = False
         self._peak_rss = 0
@@ -57,7 +61,10 @@ class Meter:
         return self._server.usage() if self._server else None, load
 
     def look(self, *, measuring: bool) -> tuple[float | None, int | None, float | None]:
-        """Server's CPU percent since the last look, its resident bytes, the load's CPU percent.
+        """Server's CPU percent, its resident bytes, the load's CPU percent.
+
+        The percentages are those since they were last known: None until 0.3 s have passed, since the system
+        counts processor time in steps of 10 ms.
 
         The window of the measured phase opens at the first look of it and closes at the first look after it.
         """
@@ -72,12 +79,17 @@ class Meter:
                 self._look_at_edge()
         if measuring and now[0] is not None:
             self._peak_rss = max(self._peak_rss, now[0].rss_bytes)
-        server, load = (
-            current.cpu_percent_since(last) if current and last else None
-            for current, last in zip(now, self._last, strict=True)
-        )
         self._last = now
+        server, load = self._percent(0), self._percent(1)
         return server, now[0].rss_bytes if now[0] else None, load
+
+    def _percent(self, index: int) -> float | None:
+        """Return the CPU percent of server (0) or load (1) since it was last known."""
+        now, base = self._last[index], self._bases[index]
+        if now and base and now.at_s - base.at_s < _SHORTEST_S:
+            return None
+        self._bases[index] = now
+        return now.cpu_percent_since(base) if now and base else None
 
     def _look_at_edge(self) -> None:
         """What only matters at both ends of the measured phase."""

@@ -305,6 +305,20 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     assert load.cpu_percent == pytest.approx(100 / os.cpu_count())
 
 
+def test_processor_time_is_told_over_no_less_than_a_few_steps_of_its_clock():
+    meter = Meter(None)
+    usages = [
+        Usage(0, 0, 1),
+        Usage(0.02, 0.01, 1),
+        Usage(0.2, 0.03, 1),
+        Usage(0.5, 0.1, 1),
+        Usage(1.5, 0.1, 1),
+    ]
+    meter.watch_server([Scripted(usages)])
+    percents = [meter.look(measuring=False)[0] for _ in usages]
+    assert percents == [None, None, None, pytest.approx(20 / os.cpu_count()), 0.0]
+
+
 def test_traffic_is_that_of_the_measured_phase_or_unknown():
     def net(looks):
         meter, told = Meter(None), iter(looks)

@@ -1,5 +1,6 @@
 """Whole runs, small and short, through the command itself."""
 
+import http.client
 import json
 import os
 import pty
@@ -21,6 +22,7 @@ from loadtest.processes.launch import Broker, Fleet, Seat
 from loadtest.processes.local import LocalMachine
 from loadtest.run.execution import require_limits
 from subjectbus import BrokerConfig, LimitError, limits
+from subjectbus.config import WebSocketConfig
 
 SMALL = {
     "users": 50,
@@ -147,6 +149,27 @@ def test_a_sweep_shows_that_every_connection_works(tmp_path, load):
         ["warmup", "measuring"],  # when it was over before anybody looked
     )
     assert result.conservation.holds, result.conservation
+
+
+def test_the_broker_takes_lists_tables_and_listeners_that_are_off(tmp_path):
+    config = BrokerConfig(
+        cors_origins=("https://a.example", "https://b.example"),
+        allowed_hosts=("*",),
+        websocket=WebSocketConfig(origins=("*",)),
+        monitor=None,
+        echo=True,
+        server_name='quoted "name"',
+    )
+    with Fleet() as fleet:
+        fleet.brokers.append(broker := Broker(config, Seat(machine=LocalMachine())))
+        broker.wait_ready()
+        assert set(broker.addresses) == {"tcp", "http"}
+        host, port = broker.addresses["tcp"].split(":")
+        with socket.create_connection((host, int(port)), 5) as client:
+            assert b'"server_name":"quoted \\"name\\""' in client.recv(65536)
+        answer = http.client.HTTPConnection(broker.addresses["http"], timeout=5)
+        answer.request("POST", "/v1/publish/a", headers={"Origin": "https://b.example"})
+        assert answer.getresponse().status == 202
 
 
 @pytest.mark.parametrize("scheme", ["nats", "ws"])

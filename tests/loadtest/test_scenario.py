@@ -214,6 +214,17 @@ def test_an_unknown_scenario_is_named(name):
         load_scenario(name)
 
 
+def test_overrides_complete_a_file(tmp_path):
+    template = tmp_path / "template.toml"
+    template.write_text("rate = 100\nduration_s = 1\n")
+    with pytest.raises(ScenarioError, match="missing required field"):
+        load_scenario(str(template), ["providers=2"])
+    assert load_scenario(str(template), ["providers=2", "users=10"]).users == 10
+    template.write_text("rate = -1\n")
+    with pytest.raises(ScenarioError, match=r"template\.toml: rate: expected float >= 0"):
+        load_scenario(str(template), ["users=10"])
+
+
 def test_the_nearest_scenario_is_suggested():
     with pytest.raises(ScenarioError, match='did you mean "autocomplete"'):
         load_scenario("autocompleet")
