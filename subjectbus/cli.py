@@ -14,6 +14,7 @@ import click
 
 from subjectbus import __version__
 from subjectbus.errors import SubjectbusError
+from subjectbus.printable import echo
 from subjectbus.serve import serve
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if os.environ.get("SUBJECTBUS_DEBUG"):
             raise
         text, status = _explain(error)
-        click.echo(f"subjectbus: error: {' '.join(text.split())}", err=True)
+        echo(f"subjectbus: error: {' '.join(text.split())}", err=True)
     return status if isinstance(status, int) else 0
 
 

@@ -7,19 +7,16 @@ from typing import Any
 import click
 
 from loadtest.cli.options import Asked, planned_run, running_options
-from loadtest.cli.series import claim_folder, open_screen
+from loadtest.cli.series import open_screen
 from loadtest.errors import RunError
 from loadtest.experiments.capacity import find_capacity, plan_search
 from loadtest.experiments.single import run_into
 from loadtest.plan.scenario import Plan
 from loadtest.processes.interrupts import Interrupts
-from loadtest.report import artifacts
 from loadtest.report.capacity import show_capacity, write_capacity
 from loadtest.report.console import Console
-from loadtest.result.capacity import FILE
 from loadtest.result.schema import Result
 from loadtest.result.thresholds import parse_thresholds
-from subjectbus import UsageError
 
 
 @click.command()
@@ -77,30 +74,22 @@ def capacity(
     was interrupted, with what was found still written.
     """
     parse_thresholds(slos)  # before any machine is connected to
-    with planned_run(Asked(quiet=quiet, **asked)) as (plan, options):
+    with planned_run(Asked(quiet=quiet, **asked), out, "capacity-") as (plan, options, folder):
         search = plan_search(
             plan, slos, from_rate=from_rate, to_rate=to_rate, precision=precision, probe_s=probe_s
         )
         target = options.target.url if options.target else None
         search = replace(search, target=target, command=options.command)
-        folder = out or artifacts.default_folder(f"capacity-{plan.name}")
-        claim_folder(folder, FILE, "a search for the capacity")
         screen, tell = open_screen(quiet=quiet)
         with Interrupts() as interrupts:
 
             def run_probe(scenario: Plan, into: Path) -> Result:
                 return run_into(scenario, into, options, Console(scenario, quiet=quiet), interrupts)
 
-            try:
-                found = find_capacity(search, folder, run_probe, interrupts, tell)
-            except UsageError:
-                artifacts.discard_empty(folder)
-                raise
+            found = find_capacity(search, folder, run_probe, interrupts, tell)
             interrupts.hold()
             if found.probes:
                 write_capacity(found, folder)
-            else:
-                artifacts.discard_empty(folder)
     show_capacity(found, folder, screen)
     if found.ending in ("interrupted", "failed"):
         raise RunError(found.explanation)

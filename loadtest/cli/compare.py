@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 
 import click
-from rich.console import Console as Terminal
 
 from loadtest.experiments.compare import compare_runs, read_sides
 from loadtest.report.compare import render_comparison, show_comparison, to_csv, to_markdown, to_text
+from loadtest.report.console import Screen
 from loadtest.report.pages import write_text
 from subjectbus import UsageError
+from subjectbus.printable import echo
 
 _LEAST = 2
 _FORMS = {"table": to_text, "markdown": to_markdown, "csv": to_csv, "html": render_comparison}
@@ -59,9 +60,9 @@ def compare(
     if out is not None:
         write_text(out, _FORMS[form](comparison))
     elif form == "table" and sys.stdout.isatty():
-        show_comparison(comparison, Terminal())
+        show_comparison(comparison, Screen())
     else:
-        click.echo(_FORMS[form](comparison), nl=False)
+        echo(_FORMS[form](comparison), nl=False)
     for regression in comparison.regressions:
-        click.echo(f"regression: {regression}", err=True)
+        echo(f"regression: {regression}", err=True)
     return 1 if comparison.regressions else 0

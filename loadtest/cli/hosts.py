@@ -16,6 +16,7 @@ from loadtest.hosts.identity import build_id
 from loadtest.plan.inventory import load_inventory
 from loadtest.plan.scenario import AnyScenario, TransportsScenario, load_scenario
 from subjectbus import __version__
+from subjectbus.printable import echo
 
 _PLAIN_WIDTH = 140
 _FIT, _UNFIT, _UNREACHABLE = 0, 1, 3
@@ -54,11 +55,9 @@ def check(
         raise click.UsageError("--set goes with --scenario")
     inventory = load_inventory(file)
     scenarios = _runs(scenario, overrides) if scenario is not None else []
-    reports = check_hosts(
-        inventory, scenarios, lambda text: click.echo(text, err=True), may_install=may_install
-    )
+    reports = check_hosts(inventory, scenarios, lambda text: echo(text, err=True), may_install=may_install)
     if as_json:
-        click.echo(_document(reports))
+        echo(_document(reports))
     else:
         _show(reports)
     if not all(report.is_reachable for report in reports):

@@ -14,10 +14,12 @@ from loadtest.plan.inventory import load_inventory
 from loadtest.plan.scenario import Plan, Scenario, TransportsScenario, load_scenario, with_transport
 from loadtest.plan.target import parse_monitor, parse_target
 from loadtest.processes.child import parse_cpus
+from loadtest.result.folder import claimed, default_folder
 from loadtest.result.thresholds import parse_thresholds
 from loadtest.run.execution import Options, require_limits
 from loadtest.run.placement import Manned, fit_to_hosts
 from subjectbus import UsageError
+from subjectbus.printable import echo
 
 _CPUS = "LIST"
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -81,35 +83,52 @@ def running_options(command: _Command) -> _Command:
 
 
 @contextmanager
-def planned_run(asked: Asked) -> Iterator[tuple[Plan, Options]]:
-    """The scenario and how it is run, with the machines of a hosts file at hand.
+def planned_run(asked: Asked, out: Path | None, prefix: str = "") -> Iterator[tuple[Plan, Options, Path]]:
+    """The scenario, how it is run, and its result folder, with the machines of a hosts file at hand.
+
+    The folder is claimed before any machine is connected to.
+
+    Args:
+        asked: The options of the command line.
+        out: The result folder; None for one of the scenario's name.
+        prefix: Beginning of that name.
 
     Raises:
         UsageError: Options that contradict each other, or that nothing can be run with.
         HostError: A host cannot be reached or used.
     """
     plan, options = _plan_run(asked)
-    if asked.hosts_file is None:
-        for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
-            require_limits(part)
-        yield plan, options
-        return
+    folder = out or default_folder(prefix + plan.name)
+    with claimed(folder):
+        if asked.hosts_file is None:
+            for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
+                require_limits(part)
+            yield plan, options, folder
+            return
+        with _on_hosts(plan, options, asked.hosts_file, quiet=asked.quiet) as (plan, options):
+            yield plan, options, folder
+
+
+@contextmanager
+def _on_hosts(
+    plan: Plan, options: Options, hosts_file: Path, *, quiet: bool
+) -> Iterator[tuple[Plan, Options]]:
     if isinstance(plan, TransportsScenario):
         raise UsageError(f"--hosts: scenario {plan.name} compares transports on one machine")
-    inventory = load_inventory(asked.hosts_file)
+    inventory = load_inventory(hosts_file)
     has_target = options.target is not None
     inventory.require_roles(has_target=has_target, needs_providers=isinstance(plan, Scenario))
     plan = fit_to_hosts(plan, inventory.hosts, has_target=has_target)
     # Imported here: SSH takes a while to load, and most runs are on one machine.
     from loadtest.hosts.machines import open_machines  # noqa: PLC0415
 
-    with open_machines(inventory.hosts, _say(quiet=asked.quiet)) as machines:
+    with open_machines(inventory.hosts, _say(quiet=quiet)) as machines:
         hosts = [Manned(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
         yield plan, replace(options, hosts=hosts)
 
 
 def _say(*, quiet: bool) -> Callable[[str], None]:
-    return (lambda _: None) if quiet else partial(click.echo, err=True)
+    return (lambda _: None) if quiet else partial(echo, err=True)
 
 
 def _plan_run(asked: Asked) -> tuple[Plan, Options]:

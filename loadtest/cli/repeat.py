@@ -2,35 +2,27 @@
 
 from pathlib import Path
 
-from loadtest.cli.series import claim_folder, open_screen
+from loadtest.cli.series import open_screen
 from loadtest.errors import RunError
 from loadtest.experiments.repeat import repeat
 from loadtest.experiments.single import run_into
 from loadtest.plan.scenario import Plan
 from loadtest.processes.interrupts import Interrupts
-from loadtest.report import artifacts
 from loadtest.report.console import Console
 from loadtest.report.repeated import show_repeated, write_repeated
-from loadtest.result.repeated import FILE
 from loadtest.result.schema import Result
 from loadtest.run.execution import Options
-from subjectbus import UsageError
 
 
 def run_repeatedly(times: int, plan: Plan, folder: Path, options: Options, *, quiet: bool) -> int:
     """Runs into `folder`/run-1 and so on, and tells what the runs say together; the exit status."""
-    claim_folder(folder, FILE, "repeated runs")
     screen, tell = open_screen(quiet=quiet)
     with Interrupts() as interrupts:
 
         def run_once(scenario: Plan, into: Path) -> Result:
             return run_into(scenario, into, options, Console(scenario, quiet=quiet), interrupts)
 
-        try:
-            summary = repeat(times, plan, folder, run_once, interrupts, tell, command=options.command)
-        except (UsageError, KeyboardInterrupt):
-            artifacts.discard_empty(folder)
-            raise
+        summary = repeat(times, plan, folder, run_once, interrupts, tell, command=options.command)
         interrupts.hold()
         write_repeated(summary, folder)
     show_repeated(summary, folder, screen)

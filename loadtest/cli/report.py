@@ -10,6 +10,7 @@ from loadtest.report.experiments import find_experiment
 from loadtest.report.markdown import to_markdown
 from loadtest.report.spreadsheet import to_csv
 from loadtest.result.schema import read_result
+from subjectbus.printable import echo
 
 
 @click.command()
@@ -34,13 +35,13 @@ def report(folder: Path, form: Literal["html", "markdown", "csv"]) -> None:
             experiment.render_again()
         else:
             artifacts.render_again(folder)
-        click.echo(folder / "report.html")
+        echo(folder / "report.html")
         return
     if experiment is not None:
-        click.echo(experiment.to_text(form), nl=False)
+        echo(experiment.to_text(form), nl=False)
         return
     result = read_result(folder)
     render = to_markdown if form == "markdown" else to_csv
     with artifacts.blaming(folder / "result.json"):
         text = render(result)
-    click.echo(text, nl=False)
+    echo(text, nl=False)

@@ -10,7 +10,6 @@ from loadtest.cli.repeat import run_repeatedly
 from loadtest.errors import RunError
 from loadtest.experiments.single import run_into
 from loadtest.processes.interrupts import Interrupts
-from loadtest.report import artifacts
 from loadtest.report.console import Console
 
 
@@ -33,8 +32,7 @@ def run(*, out: Path | None, times: int | None, quiet: bool, **asked: Any) -> in
     soak's trends hold, 1 one of them does not, 2 unusable arguments, 3 the run itself failed, with what was
     collected still written.
     """
-    with planned_run(Asked(quiet=quiet, **asked)) as (plan, options):
-        folder = out or artifacts.default_folder(plan.name)
+    with planned_run(Asked(quiet=quiet, **asked), out) as (plan, options, folder):
         if times is not None:
             return run_repeatedly(times, plan, folder, options, quiet=quiet)
         console = Console(plan, quiet=quiet)

@@ -3,10 +3,11 @@
 import click
 
 from loadtest.plan.scenario import shipped_scenarios
+from subjectbus.printable import echo
 
 
 @click.command()
 def scenarios() -> None:
     """List the shipped scenarios."""
     for name, description in shipped_scenarios().items():
-        click.echo(f"{name}  {description}")
+        echo(f"{name}  {description}")

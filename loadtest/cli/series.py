@@ -1,21 +1,11 @@
-"""What commands that make several runs share: the folder of all, and a screen to tell of them on."""
+"""The screen of commands that make several runs."""
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-from loadtest.errors import ScenarioError
-from loadtest.report import artifacts
 from loadtest.report.console import Screen
 
 _PLAIN_WIDTH = 100
-
-
-def claim_folder(folder: Path, file: str, what: str) -> None:
-    """Makes the folder; ScenarioError when it cannot be, or holds a result or the `file` already."""
-    artifacts.create_folder(folder)
-    if (folder / file).exists():
-        raise ScenarioError(f"result folder {folder}: holds {what} already")
 
 
 def open_screen(*, quiet: bool) -> tuple[Screen, Callable[[str], None]]:

@@ -10,10 +10,10 @@ from loadtest.plan.scenario import Plan, TransportsScenario
 from loadtest.processes.interrupts import Interrupts
 from loadtest.report import artifacts
 from loadtest.report.console import Console
+from loadtest.result.folder import claimed
 from loadtest.result.histogram import LoggedInterval
 from loadtest.result.schema import Result
 from loadtest.run.execution import Options, run_scenario
-from subjectbus import UsageError
 
 RunInto = Callable[[Plan, Path], Result]
 """Runs a plan, writes its result folder and returns the result, whatever became of the run."""
@@ -27,17 +27,13 @@ def run_into(plan: Plan, folder: Path, options: Options, console: Console, inter
         RunError: The result cannot be written; the console has told it.
     """
     interrupts.release()
-    artifacts.create_folder(folder)
-    try:
+    with claimed(folder):
         result, logged = _execute(plan, options, console, interrupts)
-    except UsageError:
-        artifacts.discard_empty(folder)
-        raise
-    try:
-        artifacts.write_folder(result, logged, folder)
-    except RunError:
-        console.conclude(result, folder)
-        raise
+        try:
+            artifacts.write_folder(result, logged, folder)
+        except RunError:
+            console.conclude(result, folder)
+            raise
     return result
 
 

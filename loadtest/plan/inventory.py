@@ -14,6 +14,7 @@ roles = ["broker"]
 
 import ipaddress
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -104,14 +105,15 @@ class Inventory(Struct, frozen=True):
 
 
 def deal_processes(hosts: Sequence[HostPlan], wanted: int) -> list[int]:
-    """How many requestor processes each host has.
+    """Return the number of requestor processes of each host.
 
-    Each its own number where any has one; else `wanted`, or one for each if that is more, dealt in turn.
+    A host with a number of its own has that. The others share what is left of `wanted` in turn, at least one
+    for each.
     """
-    if any(host.processes is not None for host in hosts):
-        return [host.processes or 1 for host in hosts]
-    total = max(wanted, len(hosts))
-    return [math.ceil((total - index) / len(hosts)) for index in range(len(hosts))]
+    others = sum(host.processes is None for host in hosts)
+    left = max(wanted - sum(host.processes or 0 for host in hosts), others)
+    shares = iter([math.ceil((left - index) / others) for index in range(others)])
+    return [next(shares) if host.processes is None else host.processes for host in hosts]
 
 
 def load_inventory(path: Path) -> Inventory:
@@ -238,7 +240,8 @@ def _is_ip(text: str) -> bool:
 def _is_address(text: str) -> bool:
     if _is_ip(text):
         return not ipaddress.ip_address(text).is_unspecified
-    return text[:1] not in ("", "-") and text.isprintable() and not set(text) & set(" :/@[]\"'")
+    # No character that means something to the shell of a ProxyCommand in the user's ssh_config.
+    return re.fullmatch(r"\w[\w.+-]*", text) is not None
 
 
 def _is_cpu_list(text: str) -> bool:

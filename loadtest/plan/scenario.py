@@ -472,6 +472,8 @@ def _convert(table: dict[str, Any], where: str) -> Plan:
         raise ScenarioError(str(error)) from error
     if (found := _find_infinite(to_builtins(scenario))) is not None:
         raise ScenarioError(f"{where}: {found[0]}: expected a finite number, got {found[1]}")
+    if scenario.name in (".", "..") or "/" in scenario.name or not scenario.name.isprintable():
+        raise ScenarioError(f"{where}: name: expected a file's name, got {scenario.name!r}")
     if scenario.seed >= _SEEDS:
         raise ScenarioError(f"{where}: seed: expected int < 2**64")
     return scenario

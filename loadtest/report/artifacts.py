@@ -2,12 +2,11 @@
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from contextlib import contextmanager
+from datetime import datetime
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryFile
 
 from jinja2 import TemplateError
 from msgspec import MsgspecError
@@ -33,35 +32,6 @@ _UNUSABLE = (
 """What rendering raises over values that it cannot cope with."""
 _File = tuple[str, bytes]
 """Its name and content."""
-
-
-def default_folder(scenario: str) -> Path:
-    """`results/<scenario>-<UTC time>` under the current folder."""
-    return Path("results") / f"{scenario}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-
-
-def create_folder(folder: Path) -> None:
-    """Makes the folder before the run, so that a run never ends without a place for its result.
-
-    Raises:
-        ScenarioError: It cannot be made or written to, or holds a result already.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:
-            file.write(b"?")
-            file.flush()
-    except OSError as error:
-        discard_empty(folder)
-        raise ScenarioError(f"result folder {folder}: {error.strerror}") from error
-    if (folder / "result.json").exists():
-        raise ScenarioError(f"result folder {folder}: holds a result already")
-
-
-def discard_empty(folder: Path) -> None:
-    """Removes the folder of a run that never began; one that holds anything stays."""
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def write_folder(result: Result, logged: Sequence[LoggedInterval], folder: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console as Terminal
 from rich.progress import BarColumn, TaskID, TextColumn
@@ -29,6 +29,7 @@ from loadtest.report.grids import draw_grid
 from loadtest.report.live import LiveBars, WorkerRow
 from loadtest.report.transports import explain, findings, tables
 from loadtest.result.schema import Result, Sample
+from subjectbus.printable import printable_lines
 
 _PLAIN_WIDTH = 100
 _PACE_S = 10.0
@@ -37,7 +38,15 @@ _BARS = {"connected": "connecting", "swept": "sweep"}
 
 
 class Screen(Terminal):
-    """A terminal that falls silent when nobody reads it any more, whatever rich is doing at the time."""
+    """A terminal that prints strings without what a terminal acts on.
+
+    It falls silent when its reader has gone, whatever rich is doing at the time.
+    """
+
+    def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - rich's
+        """Print as rich does, strings made printable."""
+        texts = (printable_lines(one) if isinstance(one, str) else one for one in objects)
+        super().print(*texts, **options)
 
     def on_broken_pipe(self) -> None:
         """Not the program's end, which it is for rich."""

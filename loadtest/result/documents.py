@@ -2,6 +2,7 @@
 
 import os
 import reprlib
+import secrets
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,9 +60,10 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: The disk does not take it; what was there before stays, and nothing else.
     """
-    whole = path.with_name(f".{path.name}.part")
+    # A new file: a link that another user has put into a shared folder is not followed.
+    whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with whole.open("wb") as file:
+        with whole.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from subjectbus.errors import UsageError
 from subjectbus.monitoring import DEFAULT_URL, MOST_CONNECTIONS, SORTS, Endpoint, Monitor, Sample
+from subjectbus.printable import echo
 from subjectbus.top import view
 from subjectbus.top.live import Top, require_terminal
 from subjectbus.top.rates import Meter, Rates
@@ -75,9 +76,9 @@ def top(url: str, *, once: bool, as_json: bool, interval_s: float, sort: str, li
     sample = monitor.sample(sort=sort, limit=limit or _ONCE_CONNECTIONS)
     meter.look(sample)
     if as_json:
-        click.echo(_json(monitor.endpoint, sample, meter.rates))
+        echo(_json(monitor.endpoint, sample, meter.rates))
     else:
-        click.echo(_text(State(monitor.endpoint, meter, sample)))
+        echo(_text(State(monitor.endpoint, meter, sample)))
 
 
 def _json(endpoint: Endpoint, sample: Sample, rates: Rates | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import HostsFileError
-from loadtest.plan.inventory import load_inventory
+from loadtest.plan.inventory import deal_processes, load_inventory
 
 FOUR = """
 [defaults]
@@ -126,6 +126,13 @@ BAD = [
     ('[[hosts]]\nname = "a"\naddress = "me@h"\nroles = ["broker"]\n', 'key of its own, user = "me"'),
     ('[[hosts]]\nname = "a"\naddress = "h:22"\nroles = ["broker"]\n', "key of its own, port = 22"),
     ('[[hosts]]\nname = "a"\naddress = "a b"\nroles = ["broker"]\n', "address: expected a host's name or IP"),
+    *(
+        (
+            f'[[hosts]]\nname = "a"\naddress = "h{char}"\nroles = ["broker"]\n',
+            "address: expected a host's name",
+        )
+        for char in "$;|&`<*"
+    ),
     (ONE + ONE.replace("2.1", "2.2"), "hosts[2]: the name a is that of hosts[1], too"),
     (
         ONE + ONE.replace('"a"', '"b"'),
@@ -142,6 +149,22 @@ def test_bad_input_is_one_line_that_names_file_and_key(text: str, said: str, tmp
     assert str(caught.value).startswith(f"{path}: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_hosts_without_a_number_of_processes_share_what_is_left(tmp_path: Path) -> None:
+    def dealt(*numbers: int | None, wanted: int) -> list[int]:
+        tables = [
+            ONE.replace('"a"', f'"{index}"').replace("2.1", f"2.{index}")
+            + (f"processes = {number}\n" if number is not None else "")
+            for index, number in enumerate(numbers)
+        ]
+        return deal_processes(load_inventory(write(tmp_path, "".join(tables))).hosts, wanted)
+
+    assert dealt(None, None, None, wanted=8) == [3, 3, 2]
+    assert dealt(None, None, wanted=1) == [1, 1]
+    assert dealt(None, 2, None, wanted=8) == [3, 2, 3]
+    assert dealt(None, 9, wanted=8) == [1, 9]
+    assert dealt(2, 3, wanted=8) == [2, 3]
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -135,7 +135,9 @@ def test_a_maximum_is_judged_only_when_asked_for(folder_of):
     assert text.startswith("latency maximum, ms")
 
 
-FIGURE = Figure(name="latency_us.p99", label="latency p99", unit="us", shown="ms", better="lower", judged=True)
+FIGURE = Figure(
+    name="latency_us.p99", label="latency p99", unit="us", shown="ms", better="lower", judged=True
+)
 
 
 def spread(*values):

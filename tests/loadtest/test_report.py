@@ -16,6 +16,7 @@ from loadtest.report import artifacts, charts
 from loadtest.report.comparison import compare
 from loadtest.report.console import Console, Screen
 from loadtest.report.html import render_report
+from loadtest.result.folder import claimed
 from loadtest.result.schema import Interval, Sample, Server, Soak, SoakSample, ThresholdOutcome, Trend
 from subjectbus import cli
 from tests.loadtest import samples
@@ -306,10 +307,20 @@ def test_errors_from_the_server_are_shown():
     assert "errors from the server: 1,234, first: 'Slow <b>'" in told(result)
 
 
+def test_text_of_a_server_reaches_no_terminal_unescaped():
+    result = samples.result()
+    achieved = structs.replace(result.achieved, server_errors=1, first_server_error="'\x1b]0;title\x07'")
+    scenario = {**result.scenario, "name": "\x1b[2J"}
+    text = told(structs.replace(result, achieved=achieved, scenario=scenario))
+    assert "first: '\\x1b]0;title\\x07'" in text
+    assert "scenario \\x1b[2J" in text
+    assert "\x1b" not in text
+
+
 def write(folder, count=500):
     result, logged = build_result(samples.collected(samples.values_ns(count)))
-    artifacts.create_folder(folder)
-    artifacts.write_folder(result, logged, folder)
+    with claimed(folder):
+        artifacts.write_folder(result, logged, folder)
     return result
 
 
@@ -357,14 +368,14 @@ def test_another_schema_is_refused(tmp_path):
 
 def test_a_folder_with_a_result_is_never_overwritten(tmp_path):
     write(tmp_path / "run")
-    with pytest.raises(ScenarioError, match="holds a result already"):
-        artifacts.create_folder(tmp_path / "run")
+    with pytest.raises(ScenarioError, match="holds a result already"), claimed(tmp_path / "run"):
+        pass
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ScenarioError, match=r"file/run: "):
-        artifacts.create_folder(tmp_path / "file" / "run")
+    with pytest.raises(ScenarioError, match=r"file/run: "), claimed(tmp_path / "file" / "run"):
+        pass
 
 
 SAMPLE = Sample(

@@ -19,8 +19,10 @@ from loadtest.collect.build import build_result
 from loadtest.errors import RunError, ScenarioError
 from loadtest.processes.child import PYTHON
 from loadtest.report import artifacts
+from loadtest.result.documents import replace_file
+from loadtest.result.folder import claimed
 from loadtest.result.schema import Histograms
-from subjectbus import cli
+from subjectbus import UsageError, cli
 from tests.conftest import skip
 from tests.loadtest import samples
 
@@ -38,8 +40,8 @@ def names(folder) -> list[str]:
 
 def write(folder):
     result, logged = build_result(samples.collected(samples.values_ns(2000)))
-    artifacts.create_folder(folder)
-    artifacts.write_folder(result, logged, folder)
+    with claimed(folder):
+        artifacts.write_folder(result, logged, folder)
     return result
 
 
@@ -184,7 +186,7 @@ def test_a_file_that_may_not_grow_is_not_left_half(tmp_path, written, largest, w
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert "File too large" in ended.stderr
-    assert names(tmp_path / "run") == whole
+    assert (names(tmp_path / "run") if whole else names(tmp_path)) == whole
 
 
 def test_a_write_that_fails_names_the_file(tmp_path):
@@ -317,3 +319,36 @@ def test_figures_are_told_as_csv(written, capsys):
     assert figures["latency p99, ms"][1] == "130"
     assert figures["timed out"] == ["0", ""]
     assert figures["broker CPU, % of machine"][0] == ""
+
+
+def test_a_link_in_a_shared_folder_is_not_followed(tmp_path, monkeypatch):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    monkeypatch.setattr("secrets.token_hex", lambda _: "guessed")
+    (tmp_path / ".result.json.guessed.part").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        replace_file(tmp_path / "result.json", b"{}")
+    assert victim.read_text() == "mine"
+
+
+def test_a_folder_in_which_nothing_began_is_not_left_behind(tmp_path):
+    def fail():
+        with claimed(tmp_path / "run"):
+            assert (tmp_path / "run").is_dir()
+            raise UsageError("unusable")
+
+    with pytest.raises(UsageError):
+        fail()
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("file", ["result.json", "capacity.json", "repeated.json"])
+def test_a_folder_that_is_taken_is_noticed_before_a_host_is_connected_to(tmp_path, capsys, file):
+    hosts = tmp_path / "hosts.toml"
+    hosts.write_text(
+        '[[hosts]]\nname = "a"\naddress = "nowhere.invalid"\nroles = ["broker", "requestor", "provider"]\n'
+    )
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / file).touch()
+    assert cli.main([*RUN, "--hosts", str(hosts), "--out", str(tmp_path / "run")]) == 2
+    assert "already" in capsys.readouterr().err

@@ -81,6 +81,8 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
         ("reply_bytes=15", "reply_bytes: expected int >= 16"),
         ("transport=udp", "transport: invalid enum value 'udp' (choose from ws, tcp, rest, rest-new)"),
         ("arrivals=random", "(choose from uniform, poisson)"),
+        ("name=../other", "name: expected a file's name, got '../other'"),
+        ("name=/tmp/other", "name: expected a file's name, got '/tmp/other'"),
         ("users", "expected KEY=VALUE"),
         ("=3", "expected KEY=VALUE"),
         ("requestors=20000", "requestors: 20000 processes for 10000 users"),

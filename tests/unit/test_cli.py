@@ -115,3 +115,8 @@ def test_a_command_names_the_extra_that_it_needs(capsys, monkeypatch):
     assert cli.main(["loadtest", "run", "autocomplete"]) == 2
     needs = "subjectbus loadtest run needs matplotlib: pip install 'subjectbus[loadtest]'"
     assert capsys.readouterr().err == f"subjectbus: error: {needs}\n"
+
+
+def test_no_error_reaches_the_terminal_unescaped(capsys):
+    assert cli.main(["loadtest", "report", "\x1b]0;title\x07\x9b"]) == 2
+    assert "\\x1b]0;title\\x07\\x9b" in capsys.readouterr().err
