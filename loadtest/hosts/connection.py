@@ -1,4 +1,4 @@
-"""A connection to one host: commands, files and the channel of a long-lived process, over SSH.
+"""A connection to one host over SSH: commands, and the channel of a long-lived process.
 
 On Fabric and Paramiko, with what they leave open decided: host keys are verified, nothing is ever asked for,
 no call outlasts its timeout or a lost link, and every failure is a `HostError` of one line.
@@ -10,7 +10,7 @@ import logging
 import math
 import shlex
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -98,7 +98,7 @@ class Connection:
         """Connects and logs in; `timeout_s` bounds each of the two.
 
         Raises:
-            HostError: It cannot be reached, is not who it should be, or lets us not in; or it was closed.
+            HostError: The host is unreachable, its key does not match, or it refuses the login.
         """
         self._shut()
         with self._connecting(timeout_s):
@@ -134,15 +134,21 @@ class Connection:
             raise self.error(f"{_LOST} during `{_shortened(command)}`")
         return Completed(done.return_code, done.stdout, done.stderr)
 
-    def run_attached(self, argv: Sequence[str], timeout_s: float) -> Completed:
-        """Runs a command whose standard input lasts as long as it is waited for, to be able to end with it.
+    def run_attached(self, argv: Sequence[str], timeout_s: float, data: Iterable[bytes] = ()) -> Completed:
+        """Run a command whose standard input lasts as long as it is waited for, to be able to end with it.
+
+        Args:
+            argv: The command.
+            timeout_s: Longest time without a byte sent or received.
+            data: Sent to its standard input.
 
         Raises:
-            HostError: It said nothing for `timeout_s`, or the connection was lost.
+            HostError: It neither took nor said anything for `timeout_s`, or the connection was lost.
         """
         channel = self.start(argv)
         channel.settimeout(timeout_s)
         try:
+            _send(channel, data)
             stdout, stderr = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
             # It follows the last output; of a connection that was lost there is none, which is -1.
             status = channel.recv_exit_status()
@@ -155,23 +161,6 @@ class Connection:
         if status < 0:
             raise self.error(f"connection lost during `{_shortened(shlex.join(argv))}`")
         return Completed(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
-
-    def put(self, local: Path, remote: str) -> None:
-        """Copies a file to the path `remote`, which is relative to where logins begin.
-
-        Raises:
-            HostError: It cannot be written there, or the connection was lost.
-        """
-        with self._in_use():
-            connection = self._opened()
-            try:
-                sftp = connection.sftp()
-                sftp.get_channel().settimeout(LOST_AFTER_S * 2)
-                sftp.put(str(local), remote)
-            except OSError as error:
-                if not connection.is_connected:
-                    raise
-                raise self.error(f"cannot write {remote}: {error.strerror or error}") from error
 
     def start(self, argv: Sequence[str]) -> paramiko.Channel:
         """Starts a command that lives on; its standard streams are the channel's.
@@ -257,11 +246,12 @@ class Connection:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Whatever fails within, fails as a HostError that says that the connection does no longer serve."""
+        """Raise HostError for a failure within: the connection is unusable."""
         try:
             yield
         except paramiko.ChannelException as error:
-            raise self.error(f"no more processes are let start: {error.text} (sshd's MaxSessions)") from error
+            text = f"the SSH server refused another session: {error.text} (raise MaxSessions in sshd_config)"
+            raise self.error(text) from error
         except (SSHException, OSError, EOFError, ThreadException) as error:
             raise self.error(_LOST) from error
 
@@ -278,6 +268,18 @@ class Connection:
         if "private key file" in str(error):
             return f"key {self.host.key or 'in ~/.ssh'}: no private key that OpenSSH would know"
         return " ".join(f"SSH: {error}".split())
+
+
+def _send(channel: paramiko.Channel, data: Iterable[bytes]) -> None:
+    """Send to the command of a channel what it takes; it may have ended, which its output explains."""
+    try:
+        for part in data:
+            channel.sendall(part)
+    except TimeoutError:
+        raise
+    except OSError:
+        if not channel.get_transport().is_active():
+            raise
 
 
 def _explain_unknown_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type

@@ -1,7 +1,8 @@
 """The same build on every host: found there, or installed into a virtual environment of its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
@@ -86,19 +87,22 @@ def install(connection: Connection, python: Interpreter, say: Callable[[str], No
     except RunError as error:
         raise connection.error(str(error)) from error
     size = sum(wheel.stat().st_size for wheel in wheels)
-    folder = _act(connection, python, "prepare", size * _UNPACKED_FACTOR + _UNPACKED_BYTES)
-    for wheel in wheels:
-        connection.put(wheel, f"{folder}/{wheel.name}")
-    return _act(connection, python, "install", folder)
-
-
-def _act(connection: Connection, python: Interpreter, action: str, argument: object) -> str:
+    needed = size * _UNPACKED_FACTOR + _UNPACKED_BYTES
     text = (files("loadtest.hosts") / "remote_install.py").read_text(encoding="utf-8")
-    command = [python.executable, "-c", text, action, build_id(), str(argument)]
-    done = connection.run_attached(command, _INSTALL_TIMEOUT_S)
+    command = [python.executable, "-c", text, build_id(), str(needed)]
+    done = connection.run_attached(command, _INSTALL_TIMEOUT_S, _stream(wheels))
     if done.status != 0:
         raise connection.error(f"cannot install: {done.last_line}")
     return done.last_output
+
+
+def _stream(wheels: Sequence[Path]) -> Iterator[bytes]:
+    """Yield the wheels as `remote_install` takes them."""
+    for wheel in wheels:
+        content = wheel.read_bytes()
+        yield f"{wheel.name} {len(content)}\n".encode()
+        yield content
+    yield b"\n"
 
 
 def _identity(connection: Connection, command: tuple[str, ...]) -> Identity | None:

@@ -1,9 +1,11 @@
-"""What a host does to install a build, sent there as text: the standard library is all that it has.
+"""The part of an install that runs on the host, sent there as text: it needs the standard library alone.
 
-`python -c TEXT prepare BUILD BYTES` prints a new folder to upload wheels to; `python -c TEXT install BUILD
-FOLDER` makes a virtual environment of them and prints its interpreter. Each ends with status 1 and a line on
-standard error if it fails. A build is what its link points to, and that appears when all is done: an install
-that was interrupted, or two at the same time, are never in the way. It lasts as long as its standard input.
+`python -c TEXT BUILD BYTES` checks that BYTES are free and takes wheels from its standard input, each a line
+`NAME SIZE` and so many bytes, until an empty line. It makes a virtual environment of them and prints its
+interpreter, or ends with status 1 and a line on standard error.
+
+A build is what its link points to, and that appears when all is done: an install that was interrupted, or two
+at the same time, are never in the way. An install ends with its standard input, and takes its folder with it.
 """
 
 import os
@@ -16,8 +18,11 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 _ABANDONED_AFTER_S = 3600
+_PART_BYTES = 1 << 20
+_INTERRUPTED = "the connection ended before all was sent"
 _PIP_OPTIONS = (
     *("--isolated", "--quiet", "--no-input", "--disable-pip-version-check"),
     *("--no-index", "--no-deps", "--no-cache-dir", "--no-compile"),
@@ -31,7 +36,7 @@ def cache() -> Path:
 
 
 def prepare(build: str, needed: int) -> Path:
-    """Makes a new folder that wheels can be uploaded to, and room for `needed` bytes certain."""
+    """Make a new folder for wheels, and certain that `needed` bytes are free."""
     folder = cache()
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*-*"):
@@ -43,24 +48,45 @@ def prepare(build: str, needed: int) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{build}-", dir=folder))
 
 
+def receive(stream: BinaryIO, folder: Path) -> None:
+    """Write the wheels of a stream into the folder."""
+    while header := stream.readline().split():
+        name, size = os.fsdecode(header[0]), int(header[1])
+        with (folder / name).open("wb") as file:
+            while size:
+                part = stream.read(min(size, _PART_BYTES))
+                if not part:
+                    sys.exit(_INTERRUPTED)
+                file.write(part)
+                size -= len(part)
+
+
 def _is_linked(folder: Path) -> bool:
     build = folder.parent / folder.name.partition("-")[0]
     return build.is_symlink() and build.resolve() == folder.resolve()
 
 
-def install(build: str, folder: Path) -> Path:
-    """Makes a virtual environment of the wheels in `folder`, there; returns its interpreter."""
+def install(build: str, needed: int, stream: BinaryIO) -> Path:
+    """Make a virtual environment of the wheels in a stream; return the path of its interpreter."""
+    folder = prepare(build, needed)
     final = folder.parent / build
     try:
+        receive(stream, folder)
+        _end_with(stream, folder)
         _fill(folder)
         if not _runs(final / "bin" / "python"):
             link = folder / "link"
             link.symlink_to(folder.name)
             link.replace(final)
     finally:
-        if not _is_linked(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+        _discard(folder)
     return final / "bin" / "python"
+
+
+def _discard(folder: Path) -> None:
+    """Remove the folder unless it is the build."""
+    if not _is_linked(folder):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fill(folder: Path) -> None:
@@ -97,28 +123,29 @@ def _last_line(text: str) -> str:
     return (lines or text.strip().splitlines() or ["no reason given"])[-1]
 
 
-def _end_with_input() -> None:
-    """Whatever this process has started ends with it when its input does: nobody waits for it any more."""
+def _end_with(stream: BinaryIO, folder: Path) -> None:
+    """Have all end that this process has started when the stream does, since its reader has gone."""
     with suppress(PermissionError):  # it leads a session, and so a group, already
         os.setpgid(0, 0)
 
+    # This process goes on, to remove the folder; what it starts has the signal's default.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+
     def watch() -> None:
-        while os.read(0, 1):
+        while os.read(stream.fileno(), 1):
             pass
+        os.killpg(0, signal.SIGTERM)
+        _discard(folder)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
 def main() -> None:
-    """Does what the arguments say."""
-    action, build, argument = sys.argv[1:]
-    _end_with_input()
+    """Install the build that the arguments name."""
+    build, needed = sys.argv[1:]
     try:
-        if action == "prepare":
-            print(prepare(build, int(argument)))  # noqa: T201 - the whole point
-        else:
-            print(install(build, Path(argument)))  # noqa: T201 - the whole point
+        print(install(build, int(needed), sys.stdin.buffer))  # noqa: T201 - the whole point
     except OSError as error:
         sys.exit(f"{error.filename or cache()}: {error.strerror or error}")
 

@@ -50,7 +50,6 @@ PrintMotd no
 PrintLastLog no
 MaxStartups 100
 MaxSessions 100
-Subsystem sftp internal-sftp
 SetEnv {environment}
 """
 

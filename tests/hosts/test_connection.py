@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
@@ -9,7 +10,6 @@ import signal
 import socket
 import subprocess
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +21,7 @@ from tests.servers import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.hosts.network import Network
 
@@ -89,16 +90,15 @@ def test_a_command_that_does_not_end_is_given_up(connection: Connection, network
     wait_until(lambda: not network.processes(0))
 
 
-def test_a_file_arrives_whole(connection: Connection, network: Network, tmp_path: Path) -> None:
-    local, remote = tmp_path / "local", network.hosts[0].home / "a b"
-    local.write_bytes(os.urandom(2_000_000))
-    connection.put(local, str(remote))
-    assert remote.read_bytes() == local.read_bytes()
-    with pytest.raises(HostError, match="cannot write /nowhere/file: No such file"):
-        connection.put(local, "/nowhere/file")
-    (network.hosts[0].home / "full").symlink_to("/dev/full")
-    with pytest.raises(HostError, match=r"cannot write .*/full: "):
-        connection.put(local, str(network.hosts[0].home / "full"))
+def test_input_arrives_whole(connection: Connection) -> None:
+    parts = [os.urandom(1_000_000), b"", os.urandom(1_000_000)]
+    done = connection.run_attached(["sh", "-c", "head -c 2000000 | sha256sum"], 30, parts)
+    assert done.stdout.split()[0] == hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def test_a_command_that_ends_before_its_input_says_why(connection: Connection) -> None:
+    done = connection.run_attached(["sh", "-c", "echo no >&2; exit 3"], 30, [b"x" * 100_000] * 100)
+    assert (done.status, done.last_line) == (3, "no")
 
 
 def test_a_started_process_talks_until_its_input_ends(connection: Connection, network: Network) -> None:
@@ -144,7 +144,7 @@ def test_a_cut_link_is_noticed_soon(network: Network) -> None:
         with pytest.raises(HostError, match="connection lost"):
             connection.start(["true"])
         with pytest.raises(HostError, match="connection lost"):
-            connection.put(Path(__file__), "nowhere")
+            connection.run_attached(["cat"], 60, [b"x"])
     network.mend(1)
     for pid in network.processes(1):
         os.kill(pid, signal.SIGKILL)

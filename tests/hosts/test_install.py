@@ -75,7 +75,7 @@ def refusal(connection: Connection) -> str:
 
 def builds(network: Network, index: int = 0) -> dict[str, Path]:
     """What is in the folder of builds, and where links point to."""
-    return {path.name: path.resolve() for path in (network.hosts[index].home / ".cache/subjectbus").iterdir()}
+    return {path.name: path.resolve() for path in (network.hosts[index].home / ".cache/subjectbus").glob("*")}
 
 
 def test_a_build_is_installed_once(plain: Network) -> None:
@@ -96,7 +96,7 @@ def test_a_build_is_installed_once(plain: Network) -> None:
 
 def check_that_it_runs(connection: Connection, python: str, network: Network) -> None:
     """Every module that a host runs can be imported, a broker serves, and what draws is not there."""
-    modules = ["loadtest.engine.worker", "loadtest.processes.child", "loadtest.processes.launch"]
+    modules = ["loadtest.engine.worker", "loadtest.processes.child"]
     modules += [
         "loadtest.sampling.usage",
         "loadtest.sampling.environment",
@@ -226,7 +226,7 @@ def test_a_full_disk_is_told_before_anything_is_sent(plain: Network) -> None:
         if mounted.status != 0:
             pytest.skip(f"the kernel refuses: {mounted.last_line}")
         python = find_python(connection)
-        command = ["env", f"XDG_CACHE_HOME={cache}", python.executable, "-c", remote_install(), "prepare"]
+        command = ["env", f"XDG_CACHE_HOME={cache}", python.executable, "-c", remote_install()]
         done = connection.run_attached([*command, build_id(), str(100 << 20)], 30)
         assert done.status == 1
         assert done.last_line == f"no space: {cache}/subjectbus has 8 MB, the installation needs 100 MB"
@@ -261,15 +261,31 @@ def test_wheels_that_cannot_be_fetched_are_told(plain: Network, monkeypatch: pyt
     assert "No matching distribution found" in text
 
 
-def test_an_install_ends_with_its_connection(network: Network) -> None:
-    text = (ROOT / "loadtest/hosts/remote_install.py").read_text(encoding="utf-8").partition("if __name__")[0]
-    busy = f"{text}\n_end_with_input(); subprocess.run(['sleep', '1000'], check=False)"
+def test_an_install_ends_with_its_connection_and_leaves_nothing(network: Network, tmp_path: Path) -> None:
+    """While it runs pip; here that is a wheel that waits."""
+    with zipfile.ZipFile(tmp_path / "pip-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("pip/__main__.py", "import subprocess; subprocess.run(['sleep', '1000'])")
+    content = (tmp_path / "pip-1-py3-none-any.whl").read_bytes()
     [plan] = load_inventory(network.inventory([("requestor",)])).hosts
     with Connection(plan) as connection:
         connection.open()
-        connection.start([sys.executable, "-c", busy])
+        channel = connection.start([str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"])
+        channel.sendall(f"pip-1-py3-none-any.whl {len(content)}\n".encode() + content + b"\n")
         wait_until(lambda: any("sleep 1000" in line for line in network.processes(0).values()))
+        assert builds(network)
     wait_until(lambda: not network.processes(0))
+    assert not builds(network)
+
+
+def test_an_upload_that_breaks_off_leaves_nothing(network: Network) -> None:
+    [plan] = load_inventory(network.inventory([("requestor",)])).hosts
+    with Connection(plan) as connection:
+        connection.open()
+        channel = connection.start([str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"])
+        channel.sendall(b"half.whl 1000000\nPK")
+        wait_until(lambda: any(folder.glob("half.whl") for folder in builds(network).values()))
+    wait_until(lambda: not network.processes(0))
+    assert not builds(network)
 
 
 def test_the_wheel_lists_what_is_in_it(tmp_path: Path) -> None:
@@ -300,6 +316,7 @@ def test_platforms_are_those_that_wheels_are_made_for() -> None:
 
 def test_what_hosts_need_is_what_the_project_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {text.partition(">")[0] for text in project["dependencies"]}
+    requirements = project["dependencies"] + project["optional-dependencies"]["loadtest"]
+    names = {text.partition(">")[0] for text in requirements}
     assert names >= set(wheels.HOST_REQUIREMENTS)
     assert project["requires-python"] == f">={LEAST_PYTHON[0]}.{LEAST_PYTHON[1]}"
