@@ -210,9 +210,10 @@ def test_a_threshold_that_fails_is_exit_status_1(tmp_path):
 
 
 def test_an_unreachable_target_is_exit_status_3_and_still_written(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    ended = run(tmp_path / "run", "--target", f"nats://127.0.0.1:{port}", "--quiet")
+    with socket.socket() as refusing:
+        refusing.bind(("127.0.0.1", 0))
+        port = refusing.getsockname()[1]
+        ended = run(tmp_path / "run", "--target", f"nats://127.0.0.1:{port}", "--quiet")
     assert ended.returncode == 3
     assert (
         ended.stderr

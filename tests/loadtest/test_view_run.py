@@ -352,14 +352,15 @@ def test_a_monitor_that_disappears_leaves_what_it_has_told(tmp_path, start_broke
 
 
 def test_an_unreachable_target_is_said_whatever_its_monitor_says(tmp_path, start_broker):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    ended = run(tmp_path / "none", "autocomplete", "--target", f"nats://127.0.0.1:{port}", rate=200)
-    assert ended.returncode == 3
-    assert "is unreachable" in ended.stderr
     broker = start_broker()
-    words = ("--target", f"nats://127.0.0.1:{port}", "--monitor-url", monitor_url(broker))
-    ended = run(tmp_path / "told", "autocomplete", *words, rate=200)
+    with socket.socket() as refusing:
+        refusing.bind(("127.0.0.1", 0))
+        port = refusing.getsockname()[1]
+        ended = run(tmp_path / "none", "autocomplete", "--target", f"nats://127.0.0.1:{port}", rate=200)
+        assert ended.returncode == 3
+        assert "is unreachable" in ended.stderr
+        words = ("--target", f"nats://127.0.0.1:{port}", "--monitor-url", monitor_url(broker))
+        ended = run(tmp_path / "told", "autocomplete", *words, rate=200)
     assert ended.returncode == 3
     assert f"127.0.0.1:{port}" in ended.stderr.splitlines()[-1]
     result = read_result(tmp_path / "told")

@@ -8,7 +8,7 @@ mod site;
 
 use std::time::Duration;
 
-use common::{assert_accounted, assert_clean, count, provider, result, wait_for};
+use common::{assert_accounted, assert_clean, count, provider, refusing, result, wait_for};
 use serde_json::Value;
 use server::Server;
 use site::{Content, Done, Faults, Site};
@@ -271,7 +271,7 @@ fn every_user_makes_one_call_in_a_sweep() {
 
 #[test]
 fn a_server_that_is_not_there_fails_the_connect_phase() {
-    let address = Site::start(Content::Page(b"a"), Faults::default()).address;
+    let (_socket, address) = refusing();
     let json = format!(
         r#"{{"transport":"rest","address":"{address}","path":"/x","users":2,"outstanding":1,"duration_s":1}}"#
     );

@@ -9,8 +9,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use common::{
-    assert_accounted, assert_clean, count, provider, requestor, result, run, transport, wait_for,
-    wait_until,
+    assert_accounted, assert_clean, count, provider, refusing, requestor, result, run, transport,
+    wait_for, wait_until,
 };
 use serde_json::Value;
 use server::{Done, Faults, Server};
@@ -215,16 +215,15 @@ fn refused_connections_are_tried_again() {
 
 #[test]
 fn a_server_that_comes_late_is_waited_for() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let (socket, address) = refusing();
     let provider = provider(false, address, "");
     provider.connect().unwrap();
     wait_until(
         || provider.progress(),
         |now| count(now, "connect_failures") >= 4,
     );
-    let listener = TcpListener::bind(address).unwrap();
+    rustix::net::listen(&socket, 128).unwrap();
+    let listener = TcpListener::from(socket);
     let server = Server::serve(listener, false, Faults::default());
     wait_for("connected", || provider.progress());
     drop(server);
@@ -261,9 +260,7 @@ fn failure(requestor: &Requestor) -> String {
 
 #[test]
 fn a_target_that_is_not_there_fails_the_connect_phase() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let (_socket, address) = refusing();
     let requestor = requestor(true, address, r#","threads":3"#);
     let error = failure(&requestor);
     assert!(error.contains(&format!("ws://{address}/")), "{error}");

@@ -3,16 +3,26 @@
 #![allow(dead_code, reason = "not every test program needs all of it")]
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use rustix::net::{self, AddressFamily, SocketType};
 use serde_json::Value;
 use subjectbus_loadgen::{Provider, ProviderConfig, Requestor, RequestorConfig};
 
 use crate::server::Server;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Return a socket that refuses connections, and its address, which no other program takes meanwhile.
+pub(crate) fn refusing() -> (OwnedFd, SocketAddr) {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address = SocketAddr::try_from(net::getsockname(&socket).unwrap()).unwrap();
+    (socket, address)
+}
 
 pub(crate) fn transport(is_ws: bool) -> &'static str {
     if is_ws { "ws" } else { "tcp" }
