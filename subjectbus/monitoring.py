@@ -3,7 +3,11 @@
 The structs hold what is read here; a broker tells more, and what is not named is passed over.
 """
 
+import socket
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
@@ -250,9 +254,10 @@ class Monitor:
     def _read(self, connection: HTTPConnection, path: str, **query: str | int) -> Document:
         target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
         try:
-            connection.request("GET", target, headers={"Accept": "application/json"})
-            response = connection.getresponse()
-            body = response.read(_MOST_BYTES + 1)
+            with _deadline(connection, self._timeout_s):
+                connection.request("GET", target, headers={"Accept": "application/json"})
+                response = connection.getresponse()
+                body = response.read(_MOST_BYTES + 1)
         except (OSError, HTTPException) as error:
             raise self._error(path, self._explain(error)) from error
         if response.status != HTTPStatus.OK:
@@ -284,6 +289,35 @@ class Monitor:
 
     def _error(self, path: str, what: str) -> MonitorError:
         return MonitorError(printable(f"{self.endpoint}{path}: {what}"))
+
+
+@contextmanager
+def _deadline(connection: HTTPConnection, timeout_s: float) -> Iterator[None]:
+    """Raise TimeoutError if what is done within takes longer in all, even if bytes keep coming."""
+    if connection.sock is None:
+        connection.connect()
+    stream: socket.socket = connection.sock  # the connection lets go of it before the end of an answer
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        with suppress(OSError):
+            stream.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(timeout_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, HTTPException) as error:
+        if is_over.is_set():
+            raise TimeoutError from error
+        raise
+    else:
+        if is_over.is_set():  # the end of the stream was the end of an answer without a length
+            raise TimeoutError
+    finally:
+        timer.cancel()
 
 
 def _unusable(url: str, why: str) -> UsageError:

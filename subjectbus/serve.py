@@ -64,7 +64,7 @@ def _meta(annotation: object) -> msgspec.Meta:
     return meta
 
 
-@click.command()
+@click.command(short_help="Run the broker.")
 @click.option(
     "--config",
     "config_path",

@@ -5,6 +5,7 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import subprocess
 import sys
 import tempfile
@@ -119,6 +120,8 @@ def _download(folder: Path, interpreter: Interpreter) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise RunError(f"no end of `pip download` within {_DOWNLOAD_TIMEOUT_S} s") from error
+    if done.returncode != 0 and "No module named pip" in done.stderr:
+        raise RunError(f"pip is needed here to fetch wheels: {sys.executable} -m ensurepip")
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
         reason = errors[-1] if errors else done.stderr.strip().rpartition("\n")[2]
@@ -126,12 +129,18 @@ def _download(folder: Path, interpreter: Interpreter) -> None:
 
 
 def platforms(interpreter: Interpreter) -> Iterable[str]:
-    """The platform tags whose wheels run there, as pip wants them said one by one."""
+    """Yield the platform tags of wheels that run there, as pip wants them one by one.
+
+    Raises:
+        RunError: The version of its C library is not a version.
+    """
     name, number = interpreter.libc
     machine = interpreter.machine
     if name == "glibc":
-        newest = int(number.split(".")[1])
-        for minor in range(newest, _OLDEST_GLIBC_MINOR - 1, -1):
+        found = re.fullmatch(r"2\.(\d{1,2})(\..*)?", number)
+        if found is None:
+            raise RunError(f"its C library says version {number!r}, expected one like 2.36")
+        for minor in range(int(found[1]), _OLDEST_GLIBC_MINOR - 1, -1):
             yield f"manylinux_2_{minor}_{machine}"
         yield f"manylinux2014_{machine}"
     else:

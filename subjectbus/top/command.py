@@ -28,7 +28,7 @@ def _require_number(_context: click.Context, _parameter: click.Parameter, value:
     return value
 
 
-@click.command()
+@click.command(short_help="Show a running broker live.")
 @click.argument("url", default=DEFAULT_URL)
 @click.option("--once", is_flag=True, help="Print one look as text and end.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: a JSON object instead.")

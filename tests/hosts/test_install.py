@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import platform
 import shutil
 import signal
 import sys
@@ -312,6 +313,23 @@ def test_platforms_are_those_that_wheels_are_made_for() -> None:
     assert "manylinux_2_29_aarch64" not in names
     musl = Interpreter("python", (3, 12, 1), "CPython", "x86_64", ("", ""))
     assert next(iter(wheels.platforms(musl))) == "musllinux_1_2_x86_64"
+
+
+@pytest.mark.parametrize("number", ["2.999999999", "2", "", "two.three", "3.1"])
+def test_a_host_with_a_strange_c_library_is_refused(number: str) -> None:
+    interpreter = Interpreter("python3", (3, 11, 0), "CPython", "x86_64", ("glibc", number))
+    with pytest.raises(RunError, match="C library"):
+        list(wheels.platforms(interpreter))
+
+
+def test_without_pip_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("#!/bin/sh\necho 'python: No module named pip' >&2; exit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(wheels, "_folders", {})
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    interpreter = Interpreter("python3", (3, 11, 0), "CPython", platform.machine(), ("glibc", "2.36"))
+    with pytest.raises(RunError, match=r"pip is needed here to fetch wheels: .*/python -m ensurepip"):
+        wheels.wheels_for(interpreter)
 
 
 def test_what_hosts_need_is_what_the_project_needs() -> None:

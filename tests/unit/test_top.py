@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import socket
+import threading
+import time
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
@@ -127,6 +130,26 @@ def test_nobody_answers():
         endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
         with pytest.raises(MonitorError, match=r"no answer within 0\.05 s"):
             Monitor(endpoint, timeout_s=0.05).sample(sort="cid", limit=1)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
+def test_an_answer_that_trickles_for_ever_is_given_up(answer):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def trickle():
+            client, _ = listener.accept()
+            with client, suppress(OSError):
+                client.sendall(answer)
+                while True:
+                    client.sendall(b" ")
+                    time.sleep(0.01)
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
+        with pytest.raises(MonitorError, match=r"no answer within 0\.2 s"):
+            Monitor(endpoint, timeout_s=0.2).sample()
+        thread.join()
 
 
 @pytest.mark.parametrize(
