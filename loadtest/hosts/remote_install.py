@@ -49,9 +49,12 @@ def prepare(build: str, needed: int) -> Path:
 
 
 def receive(stream: BinaryIO, folder: Path) -> None:
-    """Write the wheels of a stream into the folder."""
-    while header := stream.readline().split():
-        name, size = os.fsdecode(header[0]), int(header[1])
+    """Write the wheels of a stream, until its empty line, into the folder."""
+    while (line := stream.readline()) != b"\n":
+        if not line.endswith(b"\n"):
+            sys.exit(_INTERRUPTED)
+        name, _, digits = os.fsdecode(line).rpartition(" ")
+        size = int(digits)
         with (folder / name).open("wb") as file:
             while size:
                 part = stream.read(min(size, _PART_BYTES))

@@ -278,13 +278,14 @@ def test_an_install_ends_with_its_connection_and_leaves_nothing(network: Network
     assert not builds(network)
 
 
-def test_an_upload_that_breaks_off_leaves_nothing(network: Network) -> None:
+@pytest.mark.parametrize("sent", [b"a.whl 1\nPb.whl 1000000\nPK", b"a.whl 1\nP", b"a.whl 1\nPb.whl 1"])
+def test_an_upload_that_breaks_off_leaves_nothing(network: Network, sent: bytes) -> None:
     [plan] = load_inventory(network.inventory([("requestor",)])).hosts
     with Connection(plan) as connection:
         connection.open()
         channel = connection.start([str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"])
-        channel.sendall(b"half.whl 1000000\nPK")
-        wait_until(lambda: any(folder.glob("half.whl") for folder in builds(network).values()))
+        channel.sendall(sent)
+        wait_until(lambda: any(any(folder.glob("a.whl")) for folder in builds(network).values()))
     wait_until(lambda: not network.processes(0))
     assert not builds(network)
 
