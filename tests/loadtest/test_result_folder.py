@@ -17,6 +17,7 @@ from msgspec import structs
 from loadtest import read_result
 from loadtest.collect.build import build_result
 from loadtest.errors import RunError, ScenarioError
+from loadtest.experiments import single
 from loadtest.processes.child import PYTHON
 from loadtest.report import artifacts
 from loadtest.result.documents import replace_file
@@ -352,3 +353,16 @@ def test_a_folder_that_is_taken_is_noticed_before_a_host_is_connected_to(tmp_pat
     (tmp_path / "run" / file).touch()
     assert cli.main([*RUN, "--hosts", str(hosts), "--out", str(tmp_path / "run")]) == 2
     assert "already" in capsys.readouterr().err
+
+
+def test_what_was_collected_is_kept_if_no_result_can_be_made_of_it(tmp_path, capsys, monkeypatch):
+    def fail(_collected):
+        raise ValueError("histogram has 2 values, the sums have 1")
+
+    monkeypatch.setattr(single, "build_result", fail)
+    assert cli.main([*RUN, "--out", str(tmp_path / "run")]) == 3
+    assert names(tmp_path / "run") == ["collected.json"]
+    assert "collected.json: ValueError: histogram has 2 values" in capsys.readouterr().err
+    collected = json.loads((tmp_path / "run" / "collected.json").read_text())
+    assert sum(requestor["received"] for requestor in collected["requestors"]) > 0
+    assert collected["timeline"]
