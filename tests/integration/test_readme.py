@@ -1,4 +1,4 @@
-"""The commands that the README's section on HTTP shows, run as they stand there."""
+"""The programs and commands that the README shows, run as they stand there."""
 
 from __future__ import annotations
 
@@ -83,3 +83,32 @@ def test_the_commands_of_the_readme(broker: Broker, commands: list[str], tmp_pat
             assert run(publish) == ""
             event = "id: 1\ndata: it works\n\n"
             wait_until(lambda: event in (tmp_path / "events").read_text(), what="the event")
+
+
+def programs(section: str) -> list[str]:
+    """The Python blocks of a section."""
+    text = (ROOT / "README.md").read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def python(program: str) -> str:
+    """What a program prints."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_first_program_of_the_readme(broker: Broker) -> None:
+    client, *_ = programs("Run the broker")
+    for default, address in (("127.0.0.1:8080", broker.http), ("127.0.0.1:4222", broker.tcp)):
+        assert default in client
+        client = client.replace(default, f"{address[0]}:{address[1]}")
+    assert python(client) == "b'HELLO'\n"
+
+
+def test_the_broker_in_a_program_of_the_readme() -> None:
+    _, server, _ = programs("Run the broker")
+    urls = python(server).split()
+    assert [url.partition(":")[0] for url in urls] == ["nats", "ws", "http", "http"]
