@@ -29,6 +29,7 @@ from paramiko.ssh_exception import (
 )
 
 from loadtest.errors import HostError
+from loadtest.hosts.ssh_config import SSHConfigError, read_ssh_config
 from loadtest.plan.inventory import HostPlan
 
 OPEN_TIMEOUT_S = 10.0
@@ -210,8 +211,13 @@ class Connection:
         }
         if host.key is not None:
             options["key_filename"] = [host.key]
+        try:
+            ssh_config = read_ssh_config(host.address)
+        except SSHConfigError as error:
+            raise self.error(f"SSH configuration: {error}") from error
         connection = fabric.Connection(
             host.address,
+            config=fabric.Config(ssh_config=ssh_config),
             user=host.user,
             port=host.port,
             connect_timeout=max(1, math.ceil(timeout_s)),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadtest.errors import HostError
+from loadtest.hosts import ssh_config
 from loadtest.hosts.connection import Connection
 from loadtest.plan.inventory import HostPlan
 from tests.servers import wait_until
@@ -165,10 +166,12 @@ def test_a_host_behind_another_is_reached_as_the_ssh_configuration_says(
     jump, inner = network.hosts[0], network.hosts[1]
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh/config").write_text(
+    (tmp_path / ".ssh/config").write_text(f"Include {tmp_path}/.ssh/config.d/*\n")
+    (tmp_path / ".ssh/config.d").mkdir()
+    (tmp_path / ".ssh/config.d/jump").write_text(
         f"Host jump\nHostName {jump.address}\nUser root\nIdentityFile {jump.key}\n"
-        f"Host inner\nHostName {inner.address}\nProxyJump jump\n"
     )
+    (tmp_path / ".ssh/config.d/inner").write_text(f"Host inner\nHostName {inner.address}\nProxyJump jump\n")
     with Connection(plan(network, 1, address="inner", user="root")) as connection:
         connection.open()
         seen = connection.run(["sh", "-c", "echo $SSH_CLIENT; echo $HOME"], 10).stdout.split()
@@ -177,6 +180,30 @@ def test_a_host_behind_another_is_reached_as_the_ssh_configuration_says(
     empty.touch()
     text = failure(plan(network, 1, address="inner", known_hosts=str(empty)))
     assert f"`ssh-keyscan {inner.address} >> {empty}`" in text
+
+
+def test_an_ssh_configuration_that_openssh_refuses_is_said(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Hots a\n")
+    text = failure(plan(network))
+    assert f"SSH configuration: {tmp_path}/.ssh/config: line 1: Bad configuration option: hots" in text
+
+
+@pytest.mark.parametrize(
+    ("jump", "name"),
+    [
+        ("a", "a"),
+        ("me@a:2222", "a"),
+        ("ssh://me@a:22", "a"),
+        ("[2001:db8::1]:22", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
+def test_the_host_of_a_jump(jump: str, name: str) -> None:
+    assert ssh_config._name(jump) == name
 
 
 def test_an_unknown_host_key_is_refused_with_its_fingerprint(network: Network, tmp_path: Path) -> None:
