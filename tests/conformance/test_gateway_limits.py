@@ -237,8 +237,12 @@ def test_a_publisher_is_held_up_for_a_receiver_that_falls_behind(
             caller.send(post("publish/gateway.slow", payloads[published]))
             assert caller.answer().status == 202
             published += 1
-        for payload in payloads[:published]:
-            assert events.next()[1] == "data: " + payload.decode()
+        try:
+            for payload in payloads[:published]:
+                assert events.next()[1] == "data: " + payload.decode()
+        except AssertionError as error:
+            error.add_note(f"{published} published, connections closed: {broker.varz()['closed']}")
+            raise
         caller.send(post("publish/gateway.slow", b"last"))
         assert caller.answer().status == 202
         assert events.next() == [f"id: {published + 1}", "data: last"]

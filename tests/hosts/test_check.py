@@ -212,7 +212,7 @@ def named(name: str, **changes: Any) -> HostPlan:
         ([named("b"), named("c")], 1, [500, 500]),
         ([named("b"), named("c")], 3, [668, 334]),
         ([named("b", processes=1), named("c", processes=3)], 1, [250, 750]),
-        ([named("b", processes=4), named("c")], 9, [800, 200]),
+        ([named("b", processes=4), named("c")], 9, [448, 560]),
         ([named("a", roles=("broker",)), named("b")], 2, [1000]),
     ],
 )

@@ -401,7 +401,7 @@ with Server(BrokerConfig(tcp="127.0.0.1:0", http="", monitor="", **options)) as 
     [
         ([], ["client_closed"]),
         (["error"], []),
-        (["info"], ["driver", "listening", "client_closed", "stopping", "stopped"]),
+        (["info"], ["driver", "listening", "client_closed", "draining", "drained"]),
     ],
 )
 def test_a_broker_inside_a_program_is_quiet(level: list[str], kinds: list[str]) -> None:
