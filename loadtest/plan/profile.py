@@ -76,6 +76,17 @@ def segments(profile: Profile, duration_s: float) -> list[Segment]:
     return [(duration_s, 1.0, 1.0)]
 
 
+def area(profile: Profile, duration_s: float, start_s: float, end_s: float) -> float:
+    """Return the integral of the levels over a time, in seconds; beyond the measured phase they are 0."""
+    begin_s, total = 0.0, 0.0
+    for length_s, first, last in segments(profile, duration_s):
+        from_s, to_s = (min(max(time_s - begin_s, 0.0), length_s) for time_s in (start_s, end_s))
+        slope = (last - first) / length_s
+        total += (to_s - from_s) * (first + slope * (from_s + to_s) / 2)
+        begin_s += length_s
+    return total
+
+
 def _bursts(burst: Burst, duration_s: float) -> list[Segment]:
     parts: list[tuple[float, float]] = []
     begin_s = 0.0

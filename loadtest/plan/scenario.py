@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, structs, to_builtins
 
 from loadtest.errors import ScenarioError
-from loadtest.plan.profile import Constant, Profile, find_fault, segments
+from loadtest.plan.profile import Constant, Profile, area, find_fault
 from subjectbus import BrokerConfig, settings
 from subjectbus.errors import ConfigError
 
@@ -120,13 +120,7 @@ class _Common(_Base, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
         0 for a closed loop, which has no plan.
         """
-        begin_s, total = 0.0, 0.0
-        for length_s, first, last in segments(self.profile, self.duration_s):
-            from_s, to_s = (min(max(time_s - begin_s, 0.0), length_s) for time_s in (start_s, end_s))
-            slope = (last - first) / length_s
-            total += (to_s - from_s) * (first + slope * (from_s + to_s) / 2)
-            begin_s += length_s
-        return self.rate * total
+        return self.rate * area(self.profile, self.duration_s, start_s, end_s)
 
 
 class Scenario(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -92,7 +92,7 @@ def programs(section: str) -> list[str]:
 
 
 def python(program: str) -> str:
-    """What a program prints."""
+    """Run a program that ends by itself; return its output."""
     done = subprocess.run(
         [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=30, check=False
     )

@@ -6,7 +6,6 @@ import json
 import re
 import socket
 import threading
-import time
 from contextlib import suppress
 
 import pytest
@@ -135,20 +134,21 @@ def test_nobody_answers():
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
 def test_an_answer_that_trickles_for_ever_is_given_up(answer):
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        is_over = threading.Event()
 
         def trickle():
             client, _ = listener.accept()
             with client, suppress(OSError):
                 client.sendall(answer)
-                while True:
+                while not is_over.wait(0.01):
                     client.sendall(b" ")
-                    time.sleep(0.01)
 
         thread = threading.Thread(target=trickle)
         thread.start()
         endpoint = Endpoint("127.0.0.1", listener.getsockname()[1])
         with pytest.raises(MonitorError, match=r"no answer within 0\.2 s"):
             Monitor(endpoint, timeout_s=0.2).sample()
+        is_over.set()
         thread.join()
 
 
