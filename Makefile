@@ -10,6 +10,9 @@ FUZZ_SECONDS ?= 10
 SEEDS ?= 300
 # Tests wait more than they compute.
 PYTEST_PROCESSES ?= 3
+# The forms of the broker that a test runs on: one, all, or a name (tests/conftest.py).
+BROKERS ?= one
+PURE_TESTS := tests/unit tests/loadtest tests/benchmarks tests/hosts
 
 BIN := $(CURDIR)/.venv/bin
 CACHE := $(CURDIR)/.cache
@@ -18,23 +21,44 @@ NATS_TOP := $(CACHE)/go/bin/nats-top
 NATS_TOP_VERSION := v0.6.4
 NATS_JS := $(CACHE)/npm/node_modules/@nats-io/nats-core/package.json
 COUNTER := $(CACHE)/gungraun/bin/gungraun-runner
+# The environment holds one of two installs: the wheel as users get it, or the working tree itself.
 INSTALLED := $(CACHE)/installed
-SOURCES := $(shell find subjectbus loadtest rust_core -name target -prune -o -type f \
-	\( -name '*.py' -o -name '*.pyi' -o -name '*.rs' -o -name '*.toml' -o -name '*.j2' \) -print) \
+DEVELOPED := $(CACHE)/developed
+LOGS := $(CACHE)/logs
+RUST_SOURCES := $(shell find rust_core -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' \) -print) \
 	rust_core/Cargo.lock pyproject.toml
+SOURCES := $(shell find subjectbus loadtest -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.j2' \)) $(RUST_SOURCES)
+
+# What pip installs here comes in the versions that the project was tried with.
+export PIP_CONSTRAINT := $(CURDIR)/constraints-dev.txt
+# Tools beside the extra `dev`: Zig takes 400 MB, and the others are seldom needed.
+MORE_TOOLS := pip-audit uv ziglang
+CARGO_DENY := cargo-deny@0.20.2
 
 # The same environment that maturin gives cargo, so that nothing is built twice.
 CARGO := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python cargo
 
-.PHONY: help setup build format lint test test-rust test-python test-instructions instructions simulate mutants loom miri \
-	valgrind fuzz notebooks notebook-data bench clean
+WHEELS ?= dist
+PROFILE ?= release
+# All unless some are named.
+PLATFORMS ?=
+WHEEL_TARGETS := $(foreach cpu,x86_64 aarch64,$(foreach libc,gnu musl,$(cpu)-unknown-linux-$(libc)))
+
+.PHONY: help setup setup-wheels wheels test-wheels test-wheels-quickly constraints audit develop build format lint lint-rust lint-python check \
+	test test-rust test-python test-instructions instructions simulate mutants loom miri valgrind fuzz \
+	notebooks notebook-data bench docs pictures clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(BIN)/python $(NATS_SERVER) $(NATS_TOP) $(NATS_JS) ## make the virtual environment, fetch the counterparts of the tests
 
-build: $(INSTALLED) ## build the extension and install the project with its development tools into .venv
+develop: $(DEVELOPED) ## install the working tree, editable, with its development tools into .venv; again when Rust changed
+
+build: $(INSTALLED) ## build the wheel as users get it and install it with the development tools into .venv
+
+$(LOGS):
+	@mkdir -p $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
@@ -42,7 +66,16 @@ $(BIN)/python:
 
 $(INSTALLED): $(SOURCES) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet '.[dev]'
-	@mkdir -p $(@D) && touch $@
+	@rm -f $(DEVELOPED) && mkdir -p $(@D) && touch $@
+
+# The extension is built by cargo's profile `develop`: optimised, but without the slow optimisation of the whole.
+$(DEVELOPED): $(RUST_SOURCES) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@rm -f $(INSTALLED) && mkdir -p $(@D) && touch $@
+
+# Either install has the tools; the quicker one is made if there is none.
+$(BIN)/ruff $(BIN)/sphinx-build:
+	@$(MAKE) develop
 
 # Without Go or Node, or the network, the tests against these say so and are skipped; with CI=true they fail.
 $(NATS_SERVER):
@@ -67,29 +100,49 @@ $(NATS_JS):
 			|| echo "that failed: the test with nats.js will be skipped"; \
 	else echo "no npm: the test with nats.js will be skipped"; fi
 
-format: $(INSTALLED) ## rewrite the sources in the project's format
+format: $(BIN)/ruff ## rewrite the sources in the project's format
 	cd rust_core && cargo fmt --all && cargo fmt --manifest-path fuzz/Cargo.toml
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: $(INSTALLED) ## rustfmt, clippy, ruff, mypy and the import rules, all with warnings denied
+lint: lint-rust lint-python ## rustfmt, clippy, ruff, mypy and the import rules, all with warnings denied
+
+lint-rust: | $(BIN)/python
 	cd rust_core && cargo fmt --all --check && cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cd rust_core && $(CARGO) clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+lint-python: $(BIN)/ruff
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
 	$(BIN)/mypy notebooks
+	$(BIN)/mypy docs
 	$(BIN)/lint-imports
 
-test: lint test-rust loom simulate test-python test-instructions fuzz ## set up what is needed and run every test
+check: $(DEVELOPED) lint ## the quick one: lint, and the tests that start no process
+	$(BIN)/pytest -n 2 --quiet -m 'not process' $(PURE_TESTS)
 
-test-rust: $(BIN)/python ## unit and property tests of the crates
-	cd rust_core && $(CARGO) test --workspace --locked
+# The wheel comes first: it brings the tools of `lint`. The runners' own closing lines come last.
+test: setup build lint test-rust loom simulate test-instructions fuzz test-wheels-quickly test-python ## set up what is needed and run every test
+	@echo && awk '/^test result:/ { passed += $$4; failed += $$6; ignored += $$8 } \
+		END { printf "cargo test: %d passed, %d failed, %d ignored\n", passed, failed, ignored }' $(LOGS)/test-rust
+	@tail -qn 1 $(LOGS)/simulate $(LOGS)/test-python
+
+test-rust: $(BIN)/python | $(LOGS) ## unit and property tests of the crates
+	cd rust_core && $(CARGO) test --workspace --locked | tee $(LOGS)/$@
 
 loom: $(BIN)/python ## try all interleavings of shards that wait and of threads that post mail to them
 	cd rust_core && RUSTFLAGS='--cfg loom' $(CARGO) test --quiet --locked -p subjectbus-reactor \
 		--lib --target-dir target/loom -- modelled
+
+docs: $(BIN)/sphinx-build ## build the documentation site into .cache/docs/site, with warnings denied
+	rm -rf $(CACHE)/docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 --doctree-dir $(CACHE)/docs/doctrees \
+		docs $(CACHE)/docs/site
+
+pictures: $(INSTALLED) ## draw the pages' pictures anew from real runs, with Chromium; writes to docs/images
+	$(BIN)/python docs/pictures.py
 
 # Not part of `make test`: a stable toolchain has no Miri.
 miri: ## the slab, and the reactor's outputs, mail, receive buffers and sends under Miri, which finds undefined behaviour
@@ -100,19 +153,47 @@ miri: ## the slab, and the reactor's outputs, mail, receive buffers and sends un
 	cd rust_core && MIRIFLAGS=-Zmiri-permissive-provenance cargo +nightly miri test --quiet --locked \
 		-p subjectbus-slab --lib --target-dir target/miri
 
-simulate: $(BIN)/python ## try SEEDS seeds of a broker on a simulated network; SEED=n repeats one and tells what happens in it
-	cd rust_core && $(CARGO) run --quiet --locked -p subjectbus-simulation -- --seeds $(SEEDS)
+simulate: $(BIN)/python | $(LOGS) ## try SEEDS seeds of a broker on a simulated network; SEED=n repeats one and tells what happens in it
+	cd rust_core && $(CARGO) run --quiet --locked -p subjectbus-simulation -- --seeds $(SEEDS) | tee $(LOGS)/$@
 
 mutants: $(BIN)/python ## break the broker on purpose, and count the seeds until the simulation finds it
 	$(BIN)/python benchmarks/mutants.py
 
-test-python: setup $(INSTALLED) ## unit, conformance, integration, load and packaging tests
-	$(BIN)/pytest -n $(PYTEST_PROCESSES) --dist loadgroup
+test-python: setup $(INSTALLED) | $(LOGS) ## unit, conformance, integration, load and packaging tests; BROKERS=all on all forms
+	$(BIN)/pytest -n $(PYTEST_PROCESSES) --dist loadgroup --brokers $(BROKERS) \
+		--color=$(if $(MAKE_TERMOUT),yes,auto) | tee $(LOGS)/$@
 
 # Without valgrind this says so and is skipped; with CI=true it fails.
 test-instructions:
 	@if command -v valgrind >/dev/null || [ "$${CI:-}" = true ]; then $(MAKE) instructions UPDATE=; \
 	else echo "no valgrind: the instruction counts are not compared"; fi
+
+setup-wheels: $(BIN)/python
+	@if command -v rustup >/dev/null; then rustup --quiet target add $(WHEEL_TARGETS); \
+	else echo "no rustup: Rust needs the targets $(WHEEL_TARGETS)"; fi
+	$(BIN)/python -m pip install --quiet ziglang
+
+wheels: setup-wheels $(INSTALLED) ## build the wheels of all platforms and the source archive, with checksums, into WHEELS (dist)
+	$(BIN)/python release/wheels.py --out $(WHEELS) --profile $(PROFILE) $(PLATFORMS)
+
+test-wheels: wheels ## build the wheels of all platforms and test them
+	SUBJECTBUS_WHEELS=$(WHEELS) SUBJECTBUS_PLATFORMS='$(PLATFORMS)' $(BIN)/pytest tests/packaging/test_wheels.py
+
+# Both C libraries and both processors, without the optimisations that take long.
+test-wheels-quickly:
+	$(MAKE) test-wheels WHEELS=.cache/wheels PROFILE=quick PLATFORMS='musllinux-x86_64 manylinux-aarch64'
+
+constraints: $(BIN)/python ## take the newest versions of the development tools into constraints-dev.txt
+	env -u PIP_CONSTRAINT $(BIN)/python -m pip install --quiet --upgrade uv
+	printf '%s\n' $(MORE_TOOLS) | $(BIN)/uv pip compile --quiet --universal --upgrade --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --extra dev --output-file constraints-dev.txt pyproject.toml -
+
+# Both ask databases on the network, and cargo-deny is compiled first, so this is not part of `make test`.
+audit: $(BIN)/python ## ask for known defects of what we depend on; check licences and sources of the crates
+	$(BIN)/python -m pip install --quiet pip-audit
+	$(BIN)/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement constraints-dev.txt
+	command -v cargo-deny >/dev/null || cargo install --quiet --locked $(CARGO_DENY)
+	cargo deny --manifest-path rust_core/Cargo.toml --locked check
 
 instructions: valgrind $(BIN)/python $(COUNTER) ## compare the hot functions' instruction counts with their record; UPDATE=1 rewrites it
 	GUNGRAUN_RUNNER=$(COUNTER) $(BIN)/python benchmarks/instructions.py $(if $(UPDATE),--update)
@@ -138,7 +219,7 @@ notebooks: $(INSTALLED) ## run the notebooks and write their pages to docs/noteb
 	$(BIN)/python notebooks/render.py
 
 notebook-data: setup $(INSTALLED) ## make the notebooks' result folders anew, with nothing else running; NAMES="05_million" some
-	PATH=$(CACHE)/go/bin:$$PATH $(BIN)/python notebooks/record.py $(NAMES)
+	PATH=$(CACHE)/go/bin:$$PATH $(BIN)/python benchmarks/notebook_data.py $(NAMES)
 
 bench: setup $(INSTALLED) ## the recorded benchmark, on two cores with nothing else running; writes to docs/benchmarks
 	$(BIN)/python benchmarks/run.py

@@ -1,7 +1,8 @@
-"""Counts the instructions of the hot functions and compares the counts with the record beside this file.
+"""Count the instructions of frequently run functions and compare the counts with the record beside this file.
 
 Run with `make instructions`. The counts come from valgrind's callgrind, through the benchmarks in
-rust_core/crates/*/benches. With one compiler they differ between runs by less than 1 %, through hash seeds.
+rust_core/crates/*/benches. With the same compiler they differ by less than 1 % between runs, because of hash
+seeds.
 """
 
 import argparse
@@ -15,9 +16,9 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(__file__).with_suffix(".json")
 UPDATE = "make instructions UPDATE=1"
 
-#: Allowed distance from the record, as a fraction: without glibc's AVX2 and ERMS variants it is up to 1.4 %.
+#: Largest change from the record, as a fraction: without glibc's AVX2 and ERMS variants it is up to 1.4 %.
 TOLERANCE = 0.03
-#: The same with another compiler than the record's: two releases changed counts by up to 5.4 %.
+#: Largest change if the record was made with another compiler. Two releases changed counts by up to 5.4 %.
 TOLERANCE_OTHER_COMPILER = 0.15
 
 BENCHMARKS = [
@@ -28,12 +29,12 @@ BENCHMARKS = [
 
 
 class InstructionsError(Exception):
-    """The counts could not be taken or compared."""
+    """A failure to take or compare the counts."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Instructions by benchmark, and the compiler that made the code."""
+    """Number of instructions of each benchmark, and the compiler that made the code."""
 
     rustc: str
     target: str
@@ -41,10 +42,10 @@ class Counts:
 
 
 def main() -> int:
-    """Takes the counts and compares or records them; 0 if no count is too high."""
+    """Take the counts, then compare or record them; return 0 if no count is too high."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--update", action="store_true", help="rewrite the record with the counts taken now")
-    parser.add_argument("--record", type=Path, default=RECORD, help="the file of the record")
+    parser.add_argument("--update", action="store_true", help="write the new counts to the record")
+    parser.add_argument("--record", type=Path, default=RECORD, help="file of the record")
     arguments = parser.parse_args()
     path: Path = arguments.record
     try:
@@ -61,7 +62,11 @@ def main() -> int:
 
 
 def read_record(path: Path) -> Counts:
-    """Reads the record."""
+    """Read the record.
+
+    Raises:
+        InstructionsError: The file is missing or broken.
+    """
     try:
         record = Counts(**json.loads(path.read_text(encoding="utf-8")))
         valid = all(type(count) is int and count > 0 for count in record.instructions.values())
@@ -73,7 +78,11 @@ def read_record(path: Path) -> Counts:
 
 
 def take_counts() -> Counts:
-    """Runs the benchmarks."""
+    """Run the benchmarks and return their counts.
+
+    Raises:
+        InstructionsError: The benchmarks cannot be run, or print something else than summaries.
+    """
     version = dict(line.partition(": ")[::2] for line in run(["rustc", "-vV"]).splitlines())
     instructions: dict[str, int] = {}
     for line in run(BENCHMARKS).splitlines():
@@ -90,7 +99,11 @@ def take_counts() -> Counts:
 
 
 def run(command: list[str]) -> str:
-    """What the command writes to its standard output."""
+    """Run a command and return its standard output.
+
+    Raises:
+        InstructionsError: The command cannot be started, or fails.
+    """
     try:
         done = subprocess.run(command, cwd=ROOT / "rust_core", check=False, stdout=subprocess.PIPE, text=True)
     except OSError as error:
@@ -101,9 +114,9 @@ def run(command: list[str]) -> str:
 
 
 def parse_summary(line: str) -> tuple[str, int]:
-    """Name and count of a benchmark from the summary (schema of gungraun 0.20) that its run printed."""
+    """Return name and count of a benchmark from its summary, which has the schema of gungraun 0.20."""
     summary = json.loads(line)
-    # Without the name of the file, which is the same in each crate.
+    # The first part is the name of the file, which is the same in each crate.
     _, *path = summary["module_path"].split("::")
     (profile,) = summary["profiles"]
     count = profile["data"]["total"]["metrics"]["Ir"]["values"]["new"]
@@ -111,15 +124,15 @@ def parse_summary(line: str) -> tuple[str, int]:
 
 
 def compare(record: Counts, counts: Counts) -> int:
-    """Prints every count with its distance from the record; 1 if one is too high, or has no counterpart."""
+    """Print each count with its change; return 1 if a count is too high or is missing on one side."""
     if record.target != counts.target:
-        print(f"The record is of {record.target}: on {counts.target} there is nothing to compare with.")
+        print(f"The record was made on {record.target}, so counts of {counts.target} cannot be compared.")
         return 0
     tolerance = TOLERANCE
     if record.rustc != counts.rustc:
         tolerance = TOLERANCE_OTHER_COMPILER
         print(f"The record was taken with rustc {record.rustc}, this is {counts.rustc}: ", end="")
-        print(f"{tolerance:.0%} either way are tolerated instead of {TOLERANCE:.0%}.")
+        print(f"changes up to {tolerance:.0%} are allowed instead of {TOLERANCE:.0%}.")
     too_high, too_low, unmatched = [], [], []
     for name in dict.fromkeys([*record.instructions, *counts.instructions]):
         old, new = record.instructions.get(name), counts.instructions.get(name)
@@ -133,14 +146,14 @@ def compare(record: Counts, counts: Counts) -> int:
             too_high.append(text)
         elif change < -tolerance:
             too_low.append(text)
-    explain("More instructions than the record allows", too_high, "If that is meant to be")
-    explain("Fewer instructions than in the record", too_low, "To hold on to that")
-    explain("Benchmarks and record are not the same", unmatched, "If that is meant to be")
+    explain("More instructions than the record allows", too_high, "If that is intended")
+    explain("Fewer instructions than in the record", too_low, "To keep that")
+    explain("Benchmarks and record do not match", unmatched, "If that is intended")
     return 1 if too_high or unmatched else 0
 
 
 def explain(title: str, findings: list[str], update_if: str) -> None:
-    """Prints findings, if there are any, and what to do about them."""
+    """Print the findings and the command that updates the record; print nothing if there are none."""
     if findings:
         print(f"\n{title}:", *findings, f"{update_if}: {UPDATE}", sep="\n  ")
 

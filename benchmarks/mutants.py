@@ -1,6 +1,6 @@
-"""Break the broker on purpose, one fault at a time, and count the seeds until the simulation finds each.
+"""Break the broker on purpose, one fault at a time, and count the seeds until the simulation finds the fault.
 
-Each mutant is one replacement in a copy of the sources. A simulation that lets one live proves nothing.
+Each mutant is one replacement in a copy of the sources. A simulation that misses a mutant is too weak.
 """
 
 import argparse
@@ -20,7 +20,7 @@ CRATES = Path("crates")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: in `file`, below `rust_core/crates`, the only occurrence of `old` becomes `new`."""
+    """Fault: in `file`, relative to `rust_core/crates`, the only occurrence of `old` becomes `new`."""
 
     name: str
     file: str
@@ -71,12 +71,13 @@ MUTANTS = [
 
 
 def find(mutant: Mutant, copy: Path, seeds: int) -> tuple[int | None, str]:
-    """Return the seed that finds the mutant, or None, and what was found."""
+    """Return the seed that finds the mutant, or None if none of them does, and a description."""
     source = copy / CRATES / mutant.file
     text = source.read_text()
     if text.count(mutant.old) != 1:
         sys.exit(
-            f"mutants.py: {mutant.name}: {mutant.file} has its text {text.count(mutant.old)} times, wanted 1"
+            f"mutants.py: {mutant.name}: {mutant.file} has the text to replace {text.count(mutant.old)} "
+            "times, expected 1"
         )
     source.write_text(text.replace(mutant.old, mutant.new))
     try:

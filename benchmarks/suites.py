@@ -12,18 +12,20 @@ from measure import (
     EPOLL,
     NATS,
     URING,
-    Result,
+    Figures,
     Server,
-    find_nats_server,
     median,
     run_floor,
     run_scenario,
     say,
     table,
 )
+from servers import nats_server_command
 from suites_hostile import hostile
 from suites_http import gateway, http, transports
 from suites_watched import watched
+
+from loadtest import Result
 
 SUSTAINED_P99_US = 100_000
 """A rate is sustained when replies come at that rate and 99 of 100 within this time."""
@@ -34,7 +36,7 @@ EPOLL_MILLION_RATE = 15_000
 
 def cost(rounds: int, users: int = 15_000, outstanding: int = 1024, duration_s: int = 5) -> list[str]:
     """CPU time per request of broker and load engine beside the kernel floor's, in a closed loop."""
-    floors: dict[str, list[Result]] = defaultdict(list)
+    floors: dict[str, list[Figures]] = defaultdict(list)
     runs: dict[Server, list[Result]] = defaultdict(list)
     settings = {
         "users": users,
@@ -82,7 +84,7 @@ def cost(rounds: int, users: int = 15_000, outstanding: int = 1024, duration_s: 
     ]
 
 
-def _floor_row(title: str, runs: list[Result]) -> list[str]:
+def _floor_row(title: str, runs: list[Figures]) -> list[str]:
     return [
         title,
         f"{median(runs, 'requests_per_s'):,.0f}",
@@ -95,11 +97,11 @@ def _floor_row(title: str, runs: list[Result]) -> list[str]:
     ]
 
 
-def _cost_row(server: Server, runs: list[Result], floors: list[Result]) -> list[str]:
+def _cost_row(server: Server, runs: list[Result], floors: list[Figures]) -> list[str]:
     pairs = list(zip(runs, floors, strict=True))
     ratios = [
         {
-            side: run[side]["cpu_us_per_request"] / floor[f"{side}_cpu_us_per_request"]
+            side: median([run], side, "cpu_us_per_request") / floor[f"{side}_cpu_us_per_request"]
             for side in ("server", "load")
         }
         for run, floor in pairs
@@ -122,16 +124,15 @@ def _connect_rate(runs: list[Result]) -> float:
 
 
 def _connections_per_s(run: Result) -> float:
-    rate: float = run["achieved"]["connections"] / run["achieved"]["connect_s"]
-    return rate
+    return run.achieved.connections / run.achieved.connect_s
 
 
 def establish(rounds: int, users: int = 15_000) -> list[str]:
     """Connections with a confirmed subscription per second, beside the floor's with the same exchanges."""
     settings = {"users": users, "rate": 1000, "warmup_s": 0.2, "duration_s": 1}
-    servers = [URING, EPOLL, *([NATS] if find_nats_server() else [])]
+    servers = [URING, EPOLL, *([NATS] if nats_server_command() else [])]
     runs: dict[Server, list[Result]] = defaultdict(list)
-    floors: dict[str, list[Result]] = defaultdict(list)
+    floors: dict[str, list[Figures]] = defaultdict(list)
     for number in range(rounds):
         for server in servers:
             say(f"round {number + 1}: establishing {users:,} users, {server.title}")
@@ -174,7 +175,7 @@ def establish(rounds: int, users: int = 15_000) -> list[str]:
     ]
 
 
-def _establish_floor_row(driver: str, runs: list[Result]) -> list[str]:
+def _establish_floor_row(driver: str, runs: list[Figures]) -> list[str]:
     return [
         f"kernel floor, {driver}",
         f"{median(runs, 'connections_per_s'):,.0f}",
@@ -192,7 +193,7 @@ def sustained(rounds: int) -> list[str]:
         (URING, 1_000, "ws", (150_000, 190_000, 220_000, 240_000)),
         (EPOLL, 1_000, "ws", (150_000, 190_000, 220_000, 240_000)),
     ]
-    if find_nats_server():
+    if nats_server_command():
         ladders.insert(2, (NATS, 15_000, "ws", (10_000, 15_000, 20_000, 25_000, 30_000)))
     rows = []
     for server, users, transport, rates in ladders:
@@ -263,9 +264,9 @@ def fanout(rounds: int) -> list[str]:
     settings = {
         "users": 1000, "message_bytes": 100, "rate": 0, "outstanding": 16, "warmup_s": 2, "duration_s": 5,
     }  # fmt: skip
-    servers = [URING, EPOLL, *([NATS] if find_nats_server() else [])]
+    servers = [URING, EPOLL, *([NATS] if nats_server_command() else [])]
     runs: dict[Server, list[Result]] = defaultdict(list)
-    floors: dict[str, list[Result]] = defaultdict(list)
+    floors: dict[str, list[Figures]] = defaultdict(list)
     for number in range(rounds):
         for server in servers:
             say(f"round {number + 1}: fan-out, {server.title}")
@@ -309,11 +310,11 @@ def idle(_: int) -> list[str]:
             settings["threads"] = 8
         say(f"idle: {server.title}")
         result = run_scenario(server, "autocomplete", settings)
-        used = result["server"]["cpu_percent"] * result["environment"]["cores"]
+        used = median([result], "server", "cpu_percent") * result.environment["cores"]
         rows.append([
             server.title,
             f"{used:.2f}",
-            f"{result['server']['rss_growth_bytes_per_connection']:,.0f}",
+            f"{median([result], 'server', 'rss_growth_bytes_per_connection'):,.0f}",
             f"{_connect_rate([result]):,.0f}",
         ])  # fmt: skip
     return [
@@ -336,7 +337,7 @@ def million(_: int, rate: int = 50_000, duration_s: int = 30) -> list[str]:
             settings |= {"threads": 56, "rate": EPOLL_MILLION_RATE}
         rows.append(_million_row(server, run_scenario(server, "migratorydata-2016", settings)))
     say("a million connections: closed loop")
-    closed = {"rate": 0, "outstanding": 4096, "sweep": "false", "warmup_s": 5, "duration_s": 10}
+    closed = {"rate": 0, "outstanding": 4096, "sweep": False, "warmup_s": 5, "duration_s": 10}
     runs = [run_scenario(URING, "migratorydata-2016", closed)]
     return [
         "## A million connections",
@@ -395,12 +396,12 @@ def everybody(_: int, users: int = 1_000_016, message_bytes: int = 100) -> list[
         "duration_s": 60, "timeout_s": 60, "connect_in_flight": 1024, "connect_timeout_s": 1800,
     }  # fmt: skip
     result = run_scenario(URING, "broadcast", settings)
-    figures, achieved = result["broadcast"], result["achieved"]
     return [
         f"## Broadcast of {message_bytes} bytes to {users:,} WebSocket users, one message under way",
         "",
         (
-            f"{achieved['sent']:,} messages, {figures['missing']:,} of their deliveries missing. A message's "
+            f"{median([result], 'achieved', 'sent'):,.0f} messages, "
+            f"{median([result], 'broadcast', 'missing'):,.0f} of their deliveries missing. A message's "
             "spread is the time from its first receipt to its last."
         ),
         "",
@@ -424,11 +425,11 @@ def everybody(_: int, users: int = 1_000_016, message_bytes: int = 100) -> list[
                 ],
                 [
                     URING.title,
-                    f"{figures['deliveries_per_s']:,.0f}",
-                    f"{figures['spread_us']['p50'] / 1000:,.0f}",
-                    f"{figures['spread_us']['max'] / 1000:,.0f}",
-                    f"{1e6 / figures['deliveries_per_broker_cpu_s']:.3f}",
-                    f"{result['load']['cpu_us_per_request']:.3f}",
+                    f"{median([result], 'broadcast', 'deliveries_per_s'):,.0f}",
+                    f"{median([result], 'broadcast', 'spread_us', 'p50') / 1000:,.0f}",
+                    f"{median([result], 'broadcast', 'spread_us', 'max') / 1000:,.0f}",
+                    f"{1e6 / median([result], 'broadcast', 'deliveries_per_broker_cpu_s'):.3f}",
+                    f"{median([result], 'load', 'cpu_us_per_request'):.3f}",
                 ],
             ],
         ),
@@ -436,17 +437,18 @@ def everybody(_: int, users: int = 1_000_016, message_bytes: int = 100) -> list[
 
 
 def _million_row(server: Server, result: Result) -> list[str]:
-    achieved, latency, sweep = result["achieved"], result["latency_us"], result["sweep"]
+    achieved, sweep = result.achieved, result.sweep
+    assert sweep is not None
     return [
         server.title,
-        f"{achieved['connections']:,}",
-        f"{achieved['connect_s']:.1f}",
-        f"{sweep['sent'] - sweep['received']:,} of {sweep['sent']:,}",
-        f"{achieved['rate']:,.0f}",
-        *(f"{latency[key] / 1000:.2f}" for key in ("mean", "p95", "p99", "max")),
-        f"{achieved['timed_out'] + achieved['errors']:,}",
-        f"{result['server']['cpu_us_per_request']:.1f}",
-        f"{result['server']['rss_growth_bytes_per_connection']:,.0f}",
+        f"{achieved.connections:,}",
+        f"{achieved.connect_s:.1f}",
+        f"{sweep.sent - sweep.received:,} of {sweep.sent:,}",
+        f"{achieved.rate:,.0f}",
+        *(f"{median([result], 'latency_us', key) / 1000:.2f}" for key in ("mean", "p95", "p99", "max")),
+        f"{achieved.timed_out + achieved.errors:,}",
+        f"{median([result], 'server', 'cpu_us_per_request'):.1f}",
+        f"{median([result], 'server', 'rss_growth_bytes_per_connection'):,.0f}",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Damage that one client can do to the others; a suite like those in `suites`."""
+"""Suite that measures the damage that one client can do to others, in the form of `suites`."""
 
 import inspect
 import subprocess
@@ -17,7 +17,7 @@ from hostile.setup import Setup
 from measure import say, table
 
 Attack = Callable[..., list[Finding]]
-"""Takes a `Setup`, and sizes as keyword arguments; the first line of its docstring describes it."""
+"""Function of a `Setup` and of sizes as keyword arguments; reports show the first line of its docstring."""
 
 ATTACKS: dict[str, Attack] = {
     "wildcards": attacks_turn.wildcards,
@@ -46,7 +46,7 @@ def hostile(
     attacks: Iterable[str] = tuple(ATTACKS),
     sizes: Mapping[str, float] | None = None,
 ) -> list[str]:
-    """Attack a broker of each driver; the worst of all rounds beside the bar of each figure."""
+    """Attack a broker of each driver; return a table of the worst results of all rounds with their bars."""
     attacks, drivers = list(attacks), list(drivers)
     rows = []
     for name in attacks:
@@ -56,16 +56,16 @@ def hostile(
                 say(f"round {number + 1}: attack {name}, {driver}")
                 findings.append(carry_out(ATTACKS[name], Setup(driver), sizes or {}))
             rows += [_row(name, driver, finding) for finding in worst(findings)]
-    how_many = f"worst of {rounds} rounds" if rounds > 1 else "figures of one round"
+    how_many = f"worst values of {rounds} rounds" if rounds > 1 else "values of one round"
     return [
         "## What one client can do to the others",
         "",
         (
-            "The attacker has raw sockets; each attack begins with a broker of its own. A wait is that of a "
-            "witness, another client of the same shard in a process of its own on the load's core, which "
-            "always waits for a message that it has sent to itself. Its p99 is that of a message sent at a "
-            "random moment of the attack; quiet is its longest wait in the second before, when only the "
-            f"witness was connected. Shown are the {how_many}."
+            "The attacker uses raw sockets; each attack has a broker of its own. Waits are measured by a "
+            "witness: another client of the same shard, in a process of its own on the load's core, which "
+            "sends a message to itself and waits for it, repeatedly. p99 is the 99th percentile of the wait "
+            "for a message sent at a random time of the attack; quiet is the longest wait in the second "
+            f"before the attack, when only the witness was connected. The table shows the {how_many}."
         ),
         "",
         *(f"- `{name}`: {description(ATTACKS[name])}" for name in attacks),
@@ -75,7 +75,7 @@ def hostile(
 
 
 def carry_out(attack: Attack, setup: Setup, sizes: Mapping[str, float]) -> list[Finding]:
-    """Carry out one attack, with those of the sizes that it has; a failure is its only finding then."""
+    """Carry out one attack with the sizes that it knows; if it fails, return the failure as only finding."""
     known = parameters(attack)
     try:
         return attack(setup, **{key: value for key, value in sizes.items() if key in known})

@@ -1,24 +1,28 @@
-"""What is measured over HTTP; suites as those in `suites`."""
+"""Suites that measure HTTP, in the form of `suites`."""
 
 import shutil
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
-import msgspec
-from measure import EPOLL, URING, Result, Server, median, run_scenario, say, table
+from measure import EPOLL, URING, Figures, Server, median, run_scenario, say, table
 from web import Site, find_sites, run_wrk
 
 from loadtest.report.transports import findings, tables
 from loadtest.result.reference import PUBLISHED_2014_BYTE
-from loadtest.result.schema import TransportRun
+
+if TYPE_CHECKING:
+    from loadtest import Result
+
+_CPU = ("server", "cpu_us_per_request")
 
 
 def http(rounds: int, connections: int = 256, duration_s: int = 10) -> list[str]:
-    """One byte over HTTP, by wrk: our drivers beside nginx and Undertow."""
+    """Measure one byte over HTTP with wrk: both drivers, nginx and Undertow."""
     title = f"## One byte over HTTP: wrk, one thread, {connections} connections"
     if not shutil.which("wrk"):
         return [title, "", "wrk is not installed (Debian: apt-get install wrk); nothing was measured."]
     sites, notes = find_sites()
-    runs: dict[Site, list[Result]] = defaultdict(list)
+    runs: dict[Site, list[Figures]] = defaultdict(list)
     for number in range(rounds):
         for site in sites:
             say(f"round {number + 1}: one byte over HTTP, {site.name}")
@@ -53,7 +57,7 @@ def http(rounds: int, connections: int = 256, duration_s: int = 10) -> list[str]
 
 
 def gateway(rounds: int, outstanding: int = 64, duration_s: int = 5) -> list[str]:
-    """A request through the HTTP gateway beside the same over WebSocket, in turn."""
+    """Measure requests through the HTTP gateway and over WebSocket, in turn."""
     settings = {
         "users": outstanding, "providers": 1, "provider_transport": "tcp", "rate": 0,
         "outstanding": outstanding, "warmup_s": 1, "duration_s": duration_s,
@@ -68,10 +72,7 @@ def gateway(rounds: int, outstanding: int = 64, duration_s: int = 5) -> list[str
     rows = []
     for server in (URING, EPOLL):
         pairs = list(zip(runs[server, "rest"], runs[server, "ws"], strict=True))
-        ratios = [
-            {"of": rest["server"]["cpu_us_per_request"] / ws["server"]["cpu_us_per_request"]}
-            for rest, ws in pairs
-        ]
+        ratios = [{"of": median([rest], *_CPU) / median([ws], *_CPU)} for rest, ws in pairs]
         for transport, ratio in (("rest", f"{median(ratios, 'of'):.2f}"), ("ws", "1")):
             results = runs[server, transport]
             rows.append([
@@ -80,12 +81,12 @@ def gateway(rounds: int, outstanding: int = 64, duration_s: int = 5) -> list[str
                 f"{median(results, 'server', 'cpu_us_per_request'):.2f}",
                 ratio,
                 f"{median(results, 'load', 'requestor_cpu_us_per_request'):.2f}",
-                f"{median(results, 'wire', 'out') + median(results, 'wire', 'in'):.1f}",
+                f"{median(results, 'wire', 'total'):.1f}",
             ])  # fmt: skip
     return [
         f"## Requests through the HTTP gateway, {outstanding} callers, connections kept",
         "",
-        "Closed loop, each caller with one request under way, one provider over TCP in both cases.",
+        "Closed loop, each caller with one request in flight, one provider over TCP in both cases.",
         "",
         *table(
             [
@@ -102,14 +103,16 @@ def gateway(rounds: int, outstanding: int = 64, duration_s: int = 5) -> list[str
 
 
 def transports(_: int, calls: int = 500_000, sequential_calls: int = 50_000) -> list[str]:
-    """The same requests over each transport, beside the published runs of 2014."""
+    """Measure the same requests over each transport, and show them beside the published runs of 2014."""
     lines = ["## The same requests over each transport"]
     for server in (URING, EPOLL):
         say(f"transports: {server.title}")
         settings = {"calls": calls, "sequential_calls": sequential_calls}
         result = run_scenario(server, "transports", settings)
-        runs = msgspec.convert(result["transports"], list[TransportRun])
-        for title, columns, rows in tables(runs):
-            lines += ["", f"### {server.title}: {title[0].lower()}{title[1:]}", "", *table(columns, rows)]
+        runs = result.transports or []
+        for shown in tables(runs):
+            title = f"{shown.title[0].lower()}{shown.title[1:]}"
+            rows = [[str(cell) for cell in row] for row in shown.rows]
+            lines += ["", f"### {server.title}: {title}", "", *table(shown.columns, rows)]
         lines += ["", *(f"- {text}" for text in findings(runs))]
     return lines

@@ -1,6 +1,5 @@
-"""What it costs to be watched: a scrape every second and the console open in a browser, or neither."""
+"""Suite that measures the cost of monitoring: metrics read each second and the console open in a browser."""
 
-import json
 import shutil
 import statistics
 import subprocess
@@ -13,24 +12,26 @@ from contextlib import contextmanager, nullcontext
 from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from measure import (
     EPOLL,
     LOAD_CPU,
-    START_TIMEOUT_S,
     URING,
-    Result,
     Server,
-    Target,
     median,
     run_scenario,
     say,
     table,
 )
+from servers import START_TIMEOUT_S, Broker
 from web import serve
 
+if TYPE_CHECKING:
+    from loadtest import Result
+
 _CONSOLE_REQUESTS = 6
-"""The page itself, and its data more than once."""
+"""Requests after which the console is open: the page itself, and its data more than once."""
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _CHROMIUM = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -40,7 +41,7 @@ _CHROMIUM = (
 
 
 def watched(rounds: int, users: int = 15_000, rate: int = 50_000, duration_s: int = 10) -> list[str]:
-    """The autocomplete workload at about half of capacity, watched and not, in turn."""
+    """Measure the autocomplete workload at about half of capacity, with and without monitoring, in turn."""
     title = f"## Watched or not: {users:,} WebSocket users, {rate:,} requests/s"
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:
@@ -53,14 +54,14 @@ def watched(rounds: int, users: int = 15_000, rate: int = 50_000, duration_s: in
     runs: dict[tuple[Server, bool], list[Result]] = defaultdict(list)
     for number in range(rounds):
         for server in (URING, EPOLL):
-            # Whichever comes second finds another minute: the order changes with the round.
+            # The machine's speed changes from minute to minute, so the order changes with each round.
             for is_watched in (number % 2 == 0, number % 2 == 1):
                 say(f"round {number + 1}: {server.title}, {'watched' if is_watched else 'not watched'}")
-                with serve(str(server.driver)) as (process, addresses):
-                    monitor = addresses["monitor"]
-                    with watch(browser, monitor) if is_watched else nullcontext():
-                        target = Target(f"ws://{addresses['http']}", process.pid)
-                        run = run_scenario(server, "autocomplete", settings, target)
+                with (
+                    serve(str(server.driver)) as broker,
+                    watch(browser, broker) if is_watched else nullcontext(),
+                ):
+                    run = run_scenario(server, "autocomplete", settings, broker)
                 runs[server, is_watched].append(run)
     rows = []
     for server in (URING, EPOLL):
@@ -68,8 +69,8 @@ def watched(rounds: int, users: int = 15_000, rate: int = 50_000, duration_s: in
         for is_watched in (True, False):
             results = runs[server, is_watched]
             ratios = [
-                statistics.median(one[part][key] / other[part][key] for one, other in pairs)
-                for part, key in (("achieved", "rate"), ("server", "cpu_us_per_request"))
+                statistics.median(median([one], *path) / median([other], *path) for one, other in pairs)
+                for path in (("achieved", "rate"), ("server", "cpu_us_per_request"))
             ]
             rows.append([
                 f"{server.title}, {'watched' if is_watched else 'not watched'}",
@@ -95,15 +96,20 @@ def watched(rounds: int, users: int = 15_000, rate: int = 50_000, duration_s: in
 
 
 @contextmanager
-def watch(browser: str, monitor: str) -> Iterator[None]:
-    """Reads the metrics every second and keeps the console open. SystemExit when either failed."""
+def watch(browser: str, broker: Broker) -> Iterator[None]:
+    """Read the metrics each second and keep the console open during the block.
+
+    Raises:
+        SystemExit: The metrics could not be read, or the browser ended.
+    """
     stop = threading.Event()
     failures: list[str] = []
+    monitor = f"{broker.monitor[0]}:{broker.monitor[1]}"
 
     def scrape() -> None:
         while not stop.wait(1.0):
             try:
-                _read(monitor, "/metrics")
+                _scrape(monitor)
             except OSError as error:
                 failures.append(str(error))
 
@@ -123,13 +129,13 @@ def watch(browser: str, monitor: str) -> Iterator[None]:
         page = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        # Where sessions share a core evenly (sched(7), autogroups), nice says nothing between them.
+        # With autogroups (sched(7)), sessions share a core evenly whatever their nice values are.
         group = Path(f"/proc/{page.pid}/autogroup")
         if group.exists():
             group.write_text("19", encoding="ascii")
         scraper = threading.Thread(target=scrape)
         try:
-            _await_console(monitor)
+            _await_console(broker)
             scraper.start()
             yield
         finally:
@@ -143,27 +149,30 @@ def watch(browser: str, monitor: str) -> Iterator[None]:
         raise SystemExit(f"not watched throughout: {failures or 'the browser has ended'}")
 
 
-def _read(monitor: str, path: str) -> bytes:
-    """A page of the monitor, whose address is `monitor`. OSError when it does not answer with one."""
+def _scrape(monitor: str) -> None:
+    """Read the metrics of the monitor at an address.
+
+    Raises:
+        OSError: The monitor does not answer, or answers with an error.
+    """
     connection = HTTPConnection(monitor, timeout=5)
     try:
-        connection.request("GET", path)
+        connection.request("GET", "/metrics")
         answer = connection.getresponse()
-        body = answer.read()
+        answer.read()
     finally:
         connection.close()
     if answer.status != HTTPStatus.OK:
-        raise OSError(f"{path}: status {answer.status}")
-    return body
+        raise OSError(f"/metrics: status {answer.status}")
 
 
-def _await_console(monitor: str) -> None:
-    """Waits until the console asks for data: requests that are not those made here."""
+def _await_console(broker: Broker) -> None:
+    """Wait until the console asks for data, which shows as requests beyond those of this function."""
     deadline, own = time.monotonic() + START_TIMEOUT_S, 0
     while time.monotonic() < deadline:
-        requests = json.loads(_read(monitor, "/varz"))["http_requests"]
+        requests = broker.varz()["http_requests"]
         own += 1
         if requests - own >= _CONSOLE_REQUESTS:
             return
         time.sleep(0.2)
-    raise SystemExit("the console has not asked for anything")
+    raise SystemExit("the console has not asked for data")

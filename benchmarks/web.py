@@ -1,10 +1,9 @@
-"""Servers of one byte over HTTP, and wrk, each pinned to a core of its own."""
+"""Servers that serve one byte over HTTP, and the load generator wrk, each pinned to a core of its own."""
 
 import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from measure import LOAD_CPU, ROOT, SERVER_CPU, START_TIMEOUT_S, Result
+from measure import LOAD_CPU, SERVER_CPU, Figures
+from servers import ROOT, START_TIMEOUT_S, Broker, own_broker, pinned
 
 WARMUP_S = 2
 _UNDERTOW = ROOT / "benchmarks" / "undertow"
@@ -23,15 +23,15 @@ _MS = {"us": 1e-3, "ms": 1.0, "s": 1e3}
 
 @dataclass(frozen=True)
 class Site:
-    """A server that answers a GET of its URL with one byte."""
+    """Server that answers a GET of its URL with one byte."""
 
     name: str
     start: Callable[[], AbstractContextManager[tuple[subprocess.Popen[str], str]]]
-    """Starts it, pinned; gives its process and its URL."""
+    """Function that starts the server, pinned, and yields its process and its URL."""
 
 
 def find_sites() -> tuple[list[Site], list[str]]:
-    """What can be measured here, and notes about what cannot."""
+    """Return the servers that are installed on this machine, and notes about the others."""
     sites, notes = [Site(f"subjectbus, {driver}", _broker(driver)) for driver in ("uring", "epoll")], []
     if shutil.which("nginx"):
         sites.append(Site("nginx, one worker", _nginx))
@@ -44,10 +44,11 @@ def find_sites() -> tuple[list[Site], list[str]]:
     return sites, notes
 
 
-def run_wrk(site: Site, connections: int, duration_s: int) -> Result:
-    """Wrk with one thread against a server that has been warmed up; rates, milliseconds, CPU per request.
+def run_wrk(site: Site, connections: int, duration_s: int) -> Figures:
+    """Measure a server, after a warm-up, with one thread of wrk; return rate, latency and CPU per request.
 
-    SystemExit when a request failed.
+    Raises:
+        SystemExit: A request failed.
     """
     with site.start() as (process, url):
         _wrk(url, connections, WARMUP_S)
@@ -66,14 +67,14 @@ def run_wrk(site: Site, connections: int, duration_s: int) -> Result:
 
 
 def _wrk(url: str, connections: int, duration_s: int) -> str:
-    command = ["taskset", "-c", LOAD_CPU, "wrk", "-t1", f"-c{connections}", f"-d{duration_s}", "--latency"]
+    command = [*pinned(LOAD_CPU), "wrk", "-t1", f"-c{connections}", f"-d{duration_s}", "--latency"]
     return subprocess.run([*command, url], stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def _number(pattern: str, text: str) -> float:
     found = re.search(pattern, text)
     if found is None:
-        raise SystemExit(f"wrk said: {text}")
+        raise SystemExit(f"wrk printed an unexpected text: {text}")
     return float(found[1])
 
 
@@ -83,7 +84,7 @@ def _time_ms(pattern: str, text: str) -> float:
 
 
 def _cpu_s(pid: int) -> float:
-    """Processor time of a process and its children, the kernel's part included."""
+    """Return the processor time, user and system, of a process and its children, in seconds."""
     process = psutil.Process(pid)
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return float(sum(each.user + each.system for each in times))
@@ -92,7 +93,7 @@ def _cpu_s(pid: int) -> float:
 @contextmanager
 def _serving(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        ["taskset", "-c", SERVER_CPU, *command],
+        [*pinned(SERVER_CPU), *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -105,7 +106,7 @@ def _serving(command: list[str]) -> Iterator[subprocess.Popen[str]]:
 
 
 def _first_line(process: subprocess.Popen[str]) -> str:
-    """What a server says once it accepts."""
+    """Return the line that a server prints when it accepts connections."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
@@ -113,20 +114,16 @@ def _first_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
-@contextmanager
-def serve(driver: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, str]]]:
-    """Our broker, pinned; gives its process and the addresses of its listeners "http" and "monitor"."""
-    listeners = ["--tcp", "", "--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0"]
-    command = [str(Path(sys.executable).parent / "subjectbus"), "serve", *listeners]
-    with _serving([*command, "--shards", "1", "--driver", driver]) as process:
-        yield process, dict(word.split("=", 1) for word in _first_line(process).split()[1:])
+def serve(driver: str) -> AbstractContextManager[Broker]:
+    """Run the broker with one shard on the core of the server."""
+    return own_broker(SERVER_CPU, driver=driver, shards=1, tcp="")
 
 
 def _broker(driver: str) -> Callable[[], AbstractContextManager[tuple[subprocess.Popen[str], str]]]:
     @contextmanager
     def start() -> Iterator[tuple[subprocess.Popen[str], str]]:
-        with serve(driver) as (process, addresses):
-            yield process, f"http://{addresses['http']}/byte"
+        with serve(driver) as broker:
+            yield broker.process, broker.url("http") + "/byte"
 
     return start
 
@@ -168,13 +165,13 @@ def _wait_for(process: subprocess.Popen[str], address: str) -> None:
 
 
 def _fetch_undertow() -> str | None:
-    """Copies its libraries where they are not; what is in the way, if anything."""
+    """Download the libraries of Undertow if they are missing; return the reason if that is not possible."""
     if not shutil.which("java"):
-        return "there is no Java"
+        return "Java is not installed"
     if any(_LIBRARIES.glob("undertow-core-*.jar")):
         return None
     if not shutil.which("mvn"):
-        return "there is no Maven to fetch it"
+        return "Maven, which fetches it, is not installed"
     command = ["mvn", "--quiet", "--batch-mode", "--file", str(_UNDERTOW / "pom.xml")]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={_LIBRARIES}"]
     fetched = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,8 +1,8 @@
-"""Result folders as pandas frames, for notebooks: `load_run`, and `load_capacity` for a search's folder.
+"""Result folders as pandas frames: `load_run` for a run, `load_capacity` for a capacity search.
 
-pandas is an extra, `pip install 'subjectbus[analysis]'`. Units are in the columns' names: `_us` microseconds,
-`_s` seconds, `_percent`, `_bytes`, `_bps` bits per second, `_per_s`; a name without one is a count. NaN
-stands where a run has no such figure.
+pandas comes with the extra `analysis`: `pip install 'subjectbus[analysis]'`. The end of a column's name is
+its unit: `_us` microseconds, `_s` seconds, `_percent`, `_bytes`, `_bps` bits per second, `_per_s`. A column
+without a unit is a count. NaN means that the run has no such value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NS_PER_US = 1000
-_STEPS_PER_NINE = 20
+_STEPS_PER_DECADE = 20
+"""Equal steps of the share above a percentile within a factor of ten, such as from 10 % to 1 %."""
 _PARTS: dict[str, type[Struct]] = {
     "requested": Requested,
     "achieved": Achieved,
@@ -56,7 +57,7 @@ _PARTS: dict[str, type[Struct]] = {
     "wire": Wire,
     "broadcast": BroadcastFigures,
 }
-"""What of a result is in a summary, by the name of its field."""
+"""The parts of a result that a summary has, by the name of their field in the result."""
 _RENAMED = {
     "rate": "rate_per_s",
     "requested_rate": "requested_rate_per_s",
@@ -64,23 +65,24 @@ _RENAMED = {
     "broker_cpu": "broker_cpu_percent",
     "broker_mem": "broker_rss_bytes",
 }
-"""Columns whose fields do not say their unit."""
+"""Column names for fields whose own names lack the unit."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One result folder; each frame is made when it is first asked for."""
+    """One result folder. Each frame is made at first use and then kept."""
 
     folder: Path
     result: Result
-    """Everything that `result.json` has, typed."""
+    """The typed content of `result.json`."""
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """One row, indexed by the folder's name as `run`, so that `pandas.concat` sets runs side by side.
+        """One row for the run, so that `pandas.concat` puts several runs below each other.
 
-        Columns: `scenario`, `started`, `duration_s`, `error`, `holds`, and what is asked for, achieved and
-        used: `requested_rate_per_s`, `achieved_received`, `latency_p99_us`, `server_rss_bytes`, ...
+        The index `run` is the folder's name. Columns: `scenario`, `started`, `duration_s`, `error`, `holds`,
+        `conservation_holds`, and the requested, achieved and used amounts: `requested_rate_per_s`,
+        `achieved_received`, `latency_p99_us`, `server_rss_bytes`, ...
         """
         result = self.result
         row: dict[str, Any] = {
@@ -98,51 +100,52 @@ class Run:
 
     @cached_property
     def percentiles(self) -> pd.DataFrame:
-        """Latency by percentile, of the whole run's histograms; index `percentile`, 0 to 100.
+        """Latency by percentile, from the histograms of the whole run; index `percentile`, 0 to 100.
 
-        Columns: `one_in`, one in so many took longer (what to draw on a logarithmic axis), `latency_us` from
-        the planned send time, `service_us` from the actual one. Every nine has eighteen rows, 50, 95, 99 and
-        99.9 among them, as far as there are enough replies to tell them apart.
+        Columns: `one_in` (one request in so many took longer: the value for a logarithmic axis), `latency_us`
+        from the planned send time, `service_us` from the actual send time. The ranges 0 to 90, 90 to 99, 99
+        to 99.9 and so on have eighteen rows each, as far as there are enough replies to tell the rows apart.
+        The percentiles 50, 95, 99 and 99.9 are among them.
         """
         columns = ["percentile", "one_in", "latency_us", "service_us"]
         histograms, latency = self.result.histograms, self.result.latency_us
         if histograms is None or latency is None:
             return _frame([], columns, "percentile")
         steps = _percentiles(latency.count)
-        ours = _values(histograms.latency, latency, steps)
-        service: Sequence[float | None] = [None] * len(steps)
+        latencies = _percentile_values(histograms.latency, latency, steps)
+        services: Sequence[float | None] = [None] * len(steps)
         if histograms.service is not None and self.result.service_us is not None:
-            service = _values(histograms.service, self.result.service_us, steps)
+            services = _percentile_values(histograms.service, self.result.service_us, steps)
         rows = [
             {
                 "percentile": float(step),
                 "one_in": float(100 / (100 - step)) if step < 100 else float(latency.count),  # noqa: PLR2004
-                "latency_us": first,
-                "service_us": second,
+                "latency_us": latency_us,
+                "service_us": service_us,
             }
-            for step, first, second in zip(steps, ours, service, strict=True)
+            for step, latency_us, service_us in zip(steps, latencies, services, strict=True)
         ]
         return _frame(rows, columns, "percentile")
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
-        """The whole run, second by second, connecting and warm-up included; index `t_s`, since it began.
+        """The whole run second by second; index `t_s`, seconds since the run began.
 
-        Columns: those of `loadtest.result.schema.Sample`, and the broker's own counters, `broker_...`. Counts
-        are totals since the beginning.
+        Connect phase and warm-up are included. Columns: the fields of `loadtest.result.schema.Sample`, and
+        the broker's own counters as `broker_...`. Counts are totals since the start of the run.
         """
-        own = [name for name in Sample.__struct_fields__ if name != "broker"]
+        fields = [name for name in Sample.__struct_fields__ if name != "broker"]
         rows = [
-            {name: getattr(sample, name) for name in own} | _flatten("broker", BrokerSample, sample.broker)
+            {name: getattr(sample, name) for name in fields} | _flatten("broker", BrokerSample, sample.broker)
             for sample in self.result.timeline
         ]
-        return _frame(rows, [*own, *_flatten("broker", BrokerSample, None)], "t_s")
+        return _frame(rows, [*fields, *_flatten("broker", BrokerSample, None)], "t_s")
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """The measured phase, second by second; index `start_s`, since it began.
+        """The measured phase second by second; index `start_s`, seconds since the phase began.
 
-        Columns: those of `loadtest.result.schema.Interval`, and `sent_per_s`, `received_per_s`.
+        Columns: the fields of `loadtest.result.schema.Interval`, `sent_per_s` and `received_per_s`.
         """
         frame = _frame(
             [structs.asdict(interval) for interval in self.result.intervals],
@@ -156,9 +159,9 @@ class Run:
 
     @cached_property
     def hosts(self) -> pd.DataFrame:
-        """What each machine of the run did; index `host` and `t_s`, seconds since the run began.
+        """Load of each machine of the run; index `host` and `t_s`, seconds since the run began.
 
-        Columns: those of `loadtest.result.schema.HostSample`.
+        Columns: the fields of `loadtest.result.schema.HostSample`.
         """
         rows = [
             {"host": host.name, **structs.asdict(sample)}
@@ -169,12 +172,12 @@ class Run:
 
     @cached_property
     def heatmap(self) -> pd.DataFrame:
-        """How many replies of which time took how long; empty where none were measured.
+        """Number of replies by time and latency; empty if no reply was measured.
 
-        Index `start_s`, since the measured phase began; columns `at_least_us`, the lower end of each range of
-        latencies, which ends where the next one begins.
+        The index `start_s` is in seconds since the measured phase began. The columns `at_least_us` are the
+        lower ends of the ranges of latencies; each range ends at the next column's value.
         """
-        pandas = _pandas("Run.heatmap")
+        pandas = _import_pandas("Run.heatmap")
         heatmap = self.result.heatmap or Heatmap(starts_s=[], end_s=0.0, edges_us=[], counts=[])
         height = len(heatmap.counts[0]) if heatmap.counts else 0
         frame: pd.DataFrame = pandas.DataFrame(
@@ -187,9 +190,10 @@ class Run:
 
     @cached_property
     def transports(self) -> pd.DataFrame:
-        """Of a comparison of transports, a run a row; index `transport` and `callers`, else empty.
+        """One row for each run of a comparison of transports; empty for other results.
 
-        Columns: `calls`, `calls_per_s`, `latency_p99_us`, `wire_out_bytes_per_call`, ...
+        Index `transport` and `callers`. Columns: `calls`, `calls_per_s`, `latency_p99_us`,
+        `wire_out_bytes_per_call`, ...
         """
         rows = []
         for run in self.result.transports or []:
@@ -205,23 +209,23 @@ class Run:
 
 @dataclass(frozen=True)
 class CapacitySearch:
-    """The folder of a search for the capacity."""
+    """The result folder of a capacity search."""
 
     folder: Path
     search: Capacity
-    """Everything that `capacity.json` has, typed."""
+    """The typed content of `capacity.json`."""
 
     @cached_property
     def probes(self) -> pd.DataFrame:
-        """A run of the search a row, in their order; index `number`.
+        """One row for each run of the search, in the order of the runs; index `number`, from 1.
 
-        Columns: those of `loadtest.result.capacity.Probe`, the reasons as one text, and the latency's:
-        `rate_per_s`, `verdict`, `achieved_rate_per_s`, `latency_p99_us`, ...
+        Columns: the fields of `loadtest.result.capacity.Probe`, with the reasons joined into one text and the
+        latency in columns of its own: `rate_per_s`, `verdict`, `achieved_rate_per_s`, `latency_p99_us`, ...
         """
-        own = [name for name in Probe.__struct_fields__ if name not in ("objectives", "latency_us")]
-        columns = [_RENAMED.get(name, name) for name in own] + list(_flatten("latency_us", Latency, None))
+        fields = [name for name in Probe.__struct_fields__ if name not in ("objectives", "latency_us")]
+        columns = [_RENAMED.get(name, name) for name in fields] + list(_flatten("latency_us", Latency, None))
         rows = [
-            {_RENAMED.get(name, name): getattr(probe, name) for name in own}
+            {_RENAMED.get(name, name): getattr(probe, name) for name in fields}
             | {"reasons": "; ".join(probe.reasons)}
             | _flatten("latency_us", Latency, probe.latency_us)
             for probe in self.search.probes
@@ -229,60 +233,64 @@ class CapacitySearch:
         return _frame(rows, columns, "number")
 
     def run(self, number: int) -> Run:
-        """The result folder of a probe.
+        """Return the result folder of the probe `number`.
 
         Raises:
-            KeyError: There is no probe of this number.
-            ScenarioError: Its folder is not there any more, or cannot be used.
+            KeyError: The search has no probe with this number.
+            ResultError: The probe's folder does not exist any more, or cannot be used.
         """
         return load_run(self.folder / str(self.probes.loc[number, "folder"]))
 
 
 def load_capacity(path: str | PathLike[str]) -> CapacitySearch:
-    """The folder `path` that `subjectbus loadtest capacity` made.
+    """Return the capacity search in the folder `path`, made by `subjectbus loadtest capacity`.
 
     Raises:
-        ScenarioError: It is none, or its `capacity.json` cannot be used; the text says why.
+        ScenarioError: The folder has no `capacity.json`, or an unusable one; the text says why.
         ModuleNotFoundError: pandas is not installed.
     """
-    _pandas("load_capacity")
+    _import_pandas("load_capacity")
     folder = Path(path)
     return CapacitySearch(folder, read_capacity(folder))
 
 
 def load_run(path: str | PathLike[str]) -> Run:
-    """The result folder `path`.
+    """Return the run in the result folder `path`.
 
     Raises:
-        ScenarioError: It is none, or its `result.json` cannot be used; the text says why.
+        ScenarioError: The folder has no `result.json`, or an unusable one; the text says why.
         ModuleNotFoundError: pandas is not installed.
     """
-    _pandas("load_run")
+    _import_pandas("load_run")
     folder = Path(path)
     return Run(folder, read_result(folder))
 
 
-def _pandas(who: str) -> ModuleType:
-    """The package, which nothing but analysis needs."""
+def _import_pandas(caller: str) -> ModuleType:
+    """Import pandas on first use: only analysis needs it.
+
+    Raises:
+        ModuleNotFoundError: pandas is not installed; the text names `caller` and the command to install it.
+    """
     try:
         import pandas  # noqa: ICN001, PLC0415 - an extra
     except ModuleNotFoundError as error:
-        text = f"{who} needs pandas: pip install 'subjectbus[analysis]'"
+        text = f"{caller} needs pandas: pip install 'subjectbus[analysis]'"
         raise ModuleNotFoundError(text, name=error.name) from error
     return pandas
 
 
 def _frame(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], index: str | list[str]) -> pd.DataFrame:
-    """The rows with exactly these columns, whether there are any rows or not; None is NaN."""
-    frame: pd.DataFrame = _pandas("a frame").DataFrame(list(rows), columns=list(columns))
+    """Return the rows as a frame with exactly these columns, even if there are no rows; None becomes NaN."""
+    frame: pd.DataFrame = _import_pandas("a frame").DataFrame(list(rows), columns=list(columns))
     for name in columns:
-        if frame[name].isna().all():  # else a column of None would be of objects
+        if frame[name].isna().all():  # a column of None would get the type object
             frame[name] = frame[name].astype(float)
     return frame.set_index(index)
 
 
 def _flatten(name: str, kind: type[Struct], part: Struct | None) -> dict[str, Any]:
-    """Columns and values of the part `name` of a result; None in all of them without one."""
+    """Return the columns and values of the part `name` of a result; all values are None if `part` is None."""
     row: dict[str, Any] = {}
     for field in kind.__struct_fields__:
         value = getattr(part, field, None)
@@ -294,7 +302,7 @@ def _flatten(name: str, kind: type[Struct], part: Struct | None) -> dict[str, An
 
 
 def _column(part: str, field: str) -> str:
-    """A column's name, with its unit."""
+    """Return the name of a column, with its unit."""
     if part == "wire":
         return "wire_calls" if field == "calls" else f"wire_{field.rstrip('_')}_bytes_per_call"
     if part.endswith("_us"):
@@ -304,19 +312,22 @@ def _column(part: str, field: str) -> str:
 
 
 def _percentiles(count: int) -> list[Decimal]:
-    """0, 5, ... 85, 90, 90.5, ... 98.5, 99, 99.05 and so on, as far as `count` values differ, and 100."""
+    """Return 0, 5, ... 85, 90, 90.5, ... 98.5, 99, 99.05 and so on, and 100.
+
+    The list ends where `count` values are too few to tell the percentiles apart.
+    """
     steps: list[Decimal] = []
-    rest = Decimal(100)
+    remaining = Decimal(100)
     while True:
-        for step in range(_STEPS_PER_NINE - 2):
-            beyond = rest * (_STEPS_PER_NINE - step) / _STEPS_PER_NINE
-            if beyond * count < 100:  # noqa: PLR2004 - percent: less than one value is beyond
+        for step in range(_STEPS_PER_DECADE - 2):
+            above = remaining * (_STEPS_PER_DECADE - step) / _STEPS_PER_DECADE
+            if above * count < 100:  # noqa: PLR2004 - percent: less than one value is above
                 return [*steps, Decimal(100)]
-            steps.append(100 - beyond)
-        rest /= 10
+            steps.append(100 - above)
+        remaining /= 10
 
 
-def _values(encoded: str, latency: Latency, steps: Sequence[Decimal]) -> list[float]:
-    """Microseconds at each percentile, within the exact extremes, as `result.json` has them."""
+def _percentile_values(encoded: str, latency: Latency, steps: Sequence[Decimal]) -> list[float]:
+    """Return microseconds at each percentile of a histogram, within the exact minimum and maximum."""
     values = Histogram.merged([encoded]).values_at([str(step) for step in steps])
     return [min(max(value / _NS_PER_US, latency.min), latency.max) for value in values]

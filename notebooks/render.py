@@ -1,4 +1,4 @@
-"""Runs the notebooks and writes them, with what they show, to docs/notebooks: `make notebooks`."""
+"""Run the notebooks and write them with their output to docs/notebooks: `make notebooks`."""
 
 import re
 import shutil
@@ -17,7 +17,7 @@ TIMEOUT_S = 100
 
 
 def main() -> None:
-    """All notebooks, or those that are named."""
+    """Render the notebooks that the command line names, or all of them."""
     OUT.mkdir(parents=True, exist_ok=True)
     chosen = [Path(name) for name in sys.argv[1:]] or sorted(HERE.glob("*.ipynb"))
     for path in chosen:
@@ -25,12 +25,12 @@ def main() -> None:
 
 
 def render(path: Path) -> Path:
-    """Runs a notebook top to bottom; its page, with the drawings in a folder beside it."""
+    """Run a notebook and return the path of its page; charts are in a folder beside the page."""
     notebook = nbformat.read(path, as_version=4)
     execute(notebook)
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
-            # Plain text reads as well as a table of HTML, and its changes can be reviewed.
+            # Plain text is as readable as an HTML table, and its changes can be reviewed.
             output.get("data", {}).pop("text/html", None)
     drawings = f"{path.stem}_files"
     exporter = MarkdownExporter()
@@ -47,16 +47,20 @@ def render(path: Path) -> Path:
 
 
 def execute(notebook: nbformat.NotebookNode) -> None:
-    """Runs every cell in the notebooks' folder; CellExecutionError where one fails."""
+    """Run all cells of a notebook, with the notebooks' folder as the current folder.
+
+    Raises:
+        CellExecutionError: A cell failed.
+    """
     resources = {"metadata": {"path": str(HERE)}}
     with tempfile.TemporaryDirectory() as folder:
-        # Over sockets of the file system: no port is open while it runs.
+        # The kernel is reached over Unix sockets, so that no port is open.
         config = Config(KernelManager={"transport": "ipc", "ip": f"{folder}/kernel"})
         NotebookClient(notebook, config=config, timeout=TIMEOUT_S, resources=resources).execute()
 
 
 def _tidy(body: str, path: Path) -> str:
-    """Where the page comes from, and no blank line twice, none at a line's end."""
+    """Return a page with a comment on its origin, without repeated blank lines and trailing spaces."""
     body = re.sub(r"[ \t]+$", "", body, flags=re.MULTILINE)
     body = re.sub(r"\n{3,}", "\n\n", body).strip()
     return f"<!-- made by `make notebooks` from notebooks/{path.name} -->\n\n{body}\n"

@@ -34,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import `Monitor` when it is first used (PEP 562): a broker needs no HTTP client."""
+    """Import `Monitor` on its first use (PEP 562), since a broker does not need its HTTP client."""
     if name != "Monitor":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from subjectbus.monitoring import Monitor  # noqa: PLC0415

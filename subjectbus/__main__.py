@@ -1,4 +1,4 @@
-"""`python -m subjectbus` is the console script."""
+"""Entry point of `python -m subjectbus`, which is the same as the console script."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The Rust extension: broker and load engine. JSON text in and out; messages never pass through Python."""
+"""Rust extension with broker and load engine: arguments and results are JSON, messages stay in Rust."""
 
 from typing import Self, final
 
@@ -37,7 +37,7 @@ class Broker:
         """End at once; the reason is for the log."""
 
     def join(self, timeout_s: float) -> bool:
-        """True when every shard has ended; RuntimeError when a shard has failed. Releases the GIL."""
+        """Return whether every shard has ended; RuntimeError if a shard has failed. Releases the GIL."""
 
     def counters(self) -> str:
         """Return a JSON object of totals over all shards."""

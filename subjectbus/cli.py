@@ -1,8 +1,8 @@
-"""The console script `subjectbus`: its own commands, and those that other packages contribute.
+"""Console script `subjectbus`: its own commands, and commands that other packages contribute.
 
-A package contributes a command through the entry-point group `subjectbus.commands`; it is imported only when
-that command is used or the help lists it. `top` is among them, so that a broker does not load what draws it.
-Every error a user can make is one line and an exit status.
+A package contributes a command through the entry-point group `subjectbus.commands`. The command is imported
+only when it is used or when the help lists it. `top` is such a command, so a broker does not load terminal
+libraries. An error is printed as one line and ends the process with an exit status.
 """
 
 import os
@@ -15,6 +15,7 @@ import click
 from subjectbus import __version__
 from subjectbus.errors import SubjectbusError
 from subjectbus.printable import echo
+from subjectbus.schema import config
 from subjectbus.serve import serve
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class _Commands(click.Group):
     """A group that finds more commands among the installed packages."""
 
     def _contributed(self) -> "dict[str, EntryPoint]":
-        # Imported here: a running broker needs none of it, and it takes 4 MB.
+        # Imported here: a running broker does not need it, and it takes 4 MB of memory.
         from importlib.metadata import entry_points  # noqa: PLC0415
 
         return {point.name: point for point in entry_points(group=_GROUP)}
@@ -55,14 +56,15 @@ def cli() -> None:
 
 
 cli.add_command(serve)
+cli.add_command(config)
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns its exit status; an error is one line on standard error."""
+    """Run the command line and return its exit status; print an error as one line on standard error."""
     try:
         status = cli.main(args, prog_name="subjectbus", standalone_mode=False)
     except BrokenPipeError:
-        # The reader has gone; what Python would still flush at exit has nowhere to go.
+        # The reader has closed the pipe, so Python's flush at exit would fail: send it to /dev/null.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except click.exceptions.NoArgsIsHelpError as error:
@@ -77,7 +79,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: BaseException) -> tuple[str, int]:
-    """What to say about an error, and the exit status."""
+    """Return the text of an error for the user, and the exit status."""
     match error:
         case SubjectbusError():
             return str(error), error.exit_status
@@ -88,4 +90,5 @@ def _explain(error: BaseException) -> tuple[str, int]:
             return error.format_message(), _USAGE_STATUS
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", _INTERRUPTED_STATUS
-    return f"internal: {type(error).__name__}: {error} (SUBJECTBUS_DEBUG=1 shows where)", _INTERNAL_STATUS
+    text = f"internal: {type(error).__name__}: {error} (set SUBJECTBUS_DEBUG=1 to see the traceback)"
+    return text, _INTERNAL_STATUS

@@ -1,25 +1,25 @@
-"""Every error that subjectbus raises on purpose.
+"""Errors that subjectbus raises on purpose.
 
 SubjectbusError             exit status 1
 ├── UsageError              exit status 2: the arguments cannot be used; nothing was started
 │   ├── ConfigError         a configuration file, key or value
 │   ├── AddressError        a listener that cannot be opened (a port in use, no permission)
-│   └── LimitError          the system allows less than what was asked for
+│   └── LimitError          a limit of the system that is too low
 ├── BrokerError             a running broker failed
 └── MonitorError            exit status 3: a broker's monitor listener does not answer as it should
 
-The text of each is one line that says what and where; the command line prints it and nothing else.
+The text of each is one line that says where and what is wrong; the command line prints it and nothing else.
 """
 
 
 class SubjectbusError(Exception):
-    """Base of all; `exit_status` is what a command that ends with it returns."""
+    """Base of all errors; `exit_status` is the exit status of a command that ends with the error."""
 
     exit_status = 1
 
 
 class UsageError(SubjectbusError):
-    """The arguments cannot be used; nothing was started."""
+    """An argument that cannot be used; nothing was started."""
 
     exit_status = 2
 
@@ -29,18 +29,18 @@ class ConfigError(UsageError):
 
 
 class AddressError(UsageError):
-    """A listener that cannot be opened; the text names listener and address."""
+    """A listener that cannot be opened; the text names the listener and its address."""
 
 
 class LimitError(UsageError):
-    """A limit of the system is below what was asked for; the text has both numbers."""
+    """A limit of the system that is too low; the text has the limit and the number that is needed."""
 
 
 class BrokerError(SubjectbusError):
-    """A running broker failed."""
+    """A failure of a running broker."""
 
 
 class MonitorError(SubjectbusError):
-    """A broker's monitor listener cannot be reached or does not answer as it should; it names the URL."""
+    """A monitor that cannot be reached or does not answer like a broker's; the text names the URL."""
 
     exit_status = 3

@@ -3,14 +3,14 @@
 The structs hold what is read here; a broker tells more, and what is not named is passed over.
 """
 
+import math
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, IncompleteRead
+from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -189,12 +189,10 @@ class Endpoint:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """The endpoint of a URL `[http://]HOST[:PORT][/PREFIX]`; without a port it is 8222.
-
-        That of `/varz` itself will do, too.
+        """Return the endpoint of a URL `[http://]HOST[:PORT][/PREFIX][/varz]`; the default port is 8222.
 
         Raises:
-            UsageError: It is no such URL; the text says why.
+            UsageError: The text is not such a URL; the error says why.
         """
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -206,7 +204,7 @@ class Endpoint:
         if not host:
             raise _unusable(url, "it names no host")
         if port == 0:
-            raise _unusable(url, "port 0 is no place to connect to")
+            raise _unusable(url, "port 0 cannot be connected to")
         if parts.username is not None or parts.query or parts.fragment:
             raise _unusable(url, "user, query and fragment have no meaning here")
         if not url.isascii() or not url.isprintable() or " " in url:
@@ -219,29 +217,81 @@ class Endpoint:
 
 
 class Monitor:
-    """Reads the documents of one monitor listener; may be used from one thread at a time."""
+    """Reads the documents of one monitor listener over a connection that is kept.
 
-    def __init__(self, url: str | Endpoint = DEFAULT_URL, timeout_s: float = _TIMEOUT_S) -> None:
-        """Take the listener's URL, such as `server.monitor_url`; UsageError if it cannot be one."""
+    One thread at a time may use it; another one may `interrupt` it. It works with every server that has a
+    monitor as nats-server's, but for `sample`, which needs this project's broker.
+    """
+
+    def __init__(
+        self,
+        url: str | Endpoint = DEFAULT_URL,
+        timeout_s: float = _TIMEOUT_S,
+        *,
+        max_bytes: int = _MOST_BYTES,
+    ) -> None:
+        """Check the URL; connect to nothing yet.
+
+        Args:
+            url: The listener's, such as `server.monitor_url`.
+            timeout_s: How long one document may take in all, from connecting to its last byte.
+            max_bytes: The longest document that is read.
+
+        Raises:
+            UsageError: The URL cannot be a monitor's.
+        """
         self.endpoint = Endpoint.parse(url) if isinstance(url, str) else url
         self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+        self._connection = _Connection(self.endpoint.host, self.endpoint.port)
+        self._is_interrupted = False
+
+    def fetch(self, path: str = "/varz", *, timeout_s: float | None = None, **query: str | int) -> Document:
+        """Return the JSON object at a path.
+
+        Args:
+            path: That of the document, "/connz" for example.
+            timeout_s: How long it may take in all; None takes that of the monitor.
+            query: Parameters, `sort="cid"` for example.
+
+        Raises:
+            MonitorError: The listener cannot be reached, takes too long, or answers with anything else.
+        """
+        target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        self._connection.deadline_s = time.monotonic() + limit_s
+        self._is_interrupted = False
+        try:
+            status, reason, body = self._exchange(target)
+        except (OSError, HTTPException) as error:
+            raise self._error(path, _explain(error, limit_s)) from error
+        if status != HTTPStatus.OK:
+            text = f"status {status} {reason}".rstrip() + _detail(body)
+            # A listener for WebSocket connections wants them.
+            is_other = status == HTTPStatus.UPGRADE_REQUIRED
+            raise self._error(path, f"{_NO_MONITOR}: {text}" if is_other else text)
+        if len(body) > self._max_bytes:
+            raise self._error(path, f"the answer is longer than {self._max_bytes} bytes")
+        try:
+            return msgspec.json.decode(body, type=Document)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._error(path, f"{_NO_MONITOR}: the answer is not a JSON object: {error}") from error
 
     def sample(self, *, sort: str = "cid", limit: int = MOST_CONNECTIONS) -> Sample:
-        """One look at the broker, with the first `limit` connections in the order `sort`, one of SORTS.
+        """Return one look at the broker and some of its connections.
+
+        Args:
+            sort: Order of the connections, one of SORTS.
+            limit: How many of them, from the first on.
 
         Raises:
             MonitorError: The listener cannot be reached, or does not answer as a broker's does.
         """
-        connection = HTTPConnection(self.endpoint.host, self.endpoint.port, timeout=self._timeout_s)
-        documents: dict[str, Document] = {}
-        try:
-            # First what tells another kind of server.
-            documents["varz"] = self._read(connection, "/varz")
-            varz = self._convert("/varz", documents["varz"], Varz)
-            documents["connz"] = self._read(connection, "/connz", sort=sort, limit=limit)
-            documents["subjects"] = self._read(connection, "/subjects")
-        finally:
-            connection.close()
+        # First the document that tells another kind of server.
+        documents = {"varz": self.fetch("/varz")}
+        varz = self._convert("/varz", documents["varz"], Varz)
+        documents["connz"] = self.fetch("/connz", sort=sort, limit=limit)
+        documents["subjects"] = self.fetch("/subjects")
         return Sample(
             varz=varz,
             connz=self._convert("/connz", documents["connz"], Connz),
@@ -251,26 +301,40 @@ class Monitor:
             documents=documents,
         )
 
-    def _read(self, connection: HTTPConnection, path: str, **query: str | int) -> Document:
-        target = f"{self.endpoint.prefix}{path}" + (f"?{urlencode(query)}" if query else "")
+    def interrupt(self) -> None:
+        """End a fetch that another thread is in, with a MonitorError there."""
+        self._is_interrupted = True
+        self._connection.interrupt()
+
+    def close(self) -> None:
+        """Close the connection; the next fetch makes another one."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exchange(self, target: str) -> tuple[int, str, bytes]:
+        """Return status, reason and body; ask twice if a kept connection was closed for being idle."""
+        is_kept = self._connection.sock is not None
         try:
-            with _deadline(connection, self._timeout_s):
-                connection.request("GET", target, headers={"Accept": "application/json"})
-                response = connection.getresponse()
-                body = response.read(_MOST_BYTES + 1)
-        except (OSError, HTTPException) as error:
-            raise self._error(path, self._explain(error)) from error
-        if response.status != HTTPStatus.OK:
-            status = f"status {response.status} {response.reason}".rstrip() + _detail(body)
-            # A listener for WebSocket connections wants them.
-            is_other = response.status == HTTPStatus.UPGRADE_REQUIRED
-            raise self._error(path, f"{_NO_MONITOR}: {status}" if is_other else status)
-        if len(body) > _MOST_BYTES:
-            raise self._error(path, f"the answer is longer than {_MOST_BYTES} bytes")
+            return self._connection.get(target, self._max_bytes + 1)
+        except (ConnectionError, HTTPException):
+            self.close()
+            if not is_kept or self._is_interrupted:
+                raise
+        except OSError:
+            self.close()
+            raise
         try:
-            return msgspec.json.decode(body, type=Document)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._error(path, f"{_NO_MONITOR}: the answer is no JSON object: {error}") from error
+            return self._connection.get(target, self._max_bytes + 1)
+        except (OSError, HTTPException):
+            self.close()
+            raise
 
     def _convert(self, path: str, document: Document, cls: type[T]) -> T:
         try:
@@ -278,54 +342,86 @@ class Monitor:
         except msgspec.ValidationError as error:
             raise self._error(path, f"not what a subjectbus of this version says: {error}") from error
 
-    def _explain(self, error: Exception) -> str:
-        if isinstance(error, TimeoutError):
-            return f"no answer within {self._timeout_s:g} s"
-        if isinstance(error, OSError) and error.strerror:
-            return error.strerror[0].lower() + error.strerror[1:]
-        if isinstance(error, OSError):
-            return "the connection was closed without an answer"
-        return f"{_NO_MONITOR}: the answer is no HTTP ({type(error).__name__})"
-
     def _error(self, path: str, what: str) -> MonitorError:
         return MonitorError(printable(f"{self.endpoint}{path}: {what}"))
 
 
-@contextmanager
-def _deadline(connection: HTTPConnection, timeout_s: float) -> Iterator[None]:
-    """Raise TimeoutError if what is done within takes longer in all, even if bytes keep coming."""
-    if connection.sock is None:
-        connection.connect()
-    stream: socket.socket = connection.sock  # the connection lets go of it before the end of an answer
-    is_over = threading.Event()
+class _Connection(HTTPConnection):
+    """A connection on which everything ends by one deadline, set anew for each exchange."""
 
-    def end() -> None:
-        is_over.set()
-        with suppress(OSError):
-            stream.shutdown(socket.SHUT_RDWR)
+    deadline_s = math.inf
+    """By the monotonic clock."""
+    _stream: "_TimedSocket | None" = None
 
-    timer = threading.Timer(timeout_s, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except (OSError, HTTPException) as error:
-        if is_over.is_set():
-            raise TimeoutError from error
-        raise
-    else:
-        if is_over.is_set():  # the end of the stream was the end of an answer without a length
-            raise TimeoutError
-    finally:
-        timer.cancel()
+    def connect(self) -> None:
+        self.timeout = _left_s(self.deadline_s)
+        super().connect()
+        self.sock = self._stream = _TimedSocket(self.sock)
+
+    def get(self, target: str, most_bytes: int) -> tuple[int, str, bytes]:
+        """Return status, reason and the first bytes of the body."""
+        if self.sock is None:
+            self.connect()
+        if self._stream is not None:
+            self._stream.deadline_s = self.deadline_s
+        self.request("GET", target, headers={"Accept": "application/json"})
+        response = self.getresponse()
+        body = response.read(most_bytes)
+        if not response.isclosed():  # more than is wanted, or a message cut short
+            self.close()
+        return response.status, response.reason, body
+
+    def interrupt(self) -> None:
+        """Make what another thread waits for fail."""
+        # Not `sock`, which http.client lets go of before the end of an answer that is the connection's last.
+        if (stream := self._stream) is not None:
+            with suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+
+
+class _TimedSocket(socket.socket):
+    """A socket of which every read and write ends by one deadline: byte after byte in time is not in time."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        super().__init__(stream.family, stream.type, stream.proto, stream.detach())
+        self.deadline_s = math.inf
+
+    def recv_into(self, *arguments: Any) -> int:  # noqa: ANN401 - socket's
+        self.settimeout(_left_s(self.deadline_s))
+        return super().recv_into(*arguments)
+
+    def sendall(self, *arguments: Any) -> None:  # noqa: ANN401 - socket's
+        self.settimeout(_left_s(self.deadline_s))
+        super().sendall(*arguments)
+
+
+def _left_s(deadline_s: float) -> float:
+    left_s = deadline_s - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s
+
+
+def _explain(error: Exception, limit_s: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {limit_s:g} s"
+    if isinstance(error, IncompleteRead):
+        return "the connection was closed before the end of the answer"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror[0].lower() + error.strerror[1:]
+    if isinstance(error, OSError):
+        return "the connection was closed without an answer"
+    return f"{_NO_MONITOR}: the answer is not HTTP ({type(error).__name__})"
 
 
 def _unusable(url: str, why: str) -> UsageError:
-    return UsageError(printable(f'"{url}" is no URL of a monitor listener, such as {DEFAULT_URL}: {why}'))
+    return UsageError(
+        printable(f'"{url}" is not the URL of a monitor listener, such as {DEFAULT_URL}: {why}')
+    )
 
 
 def _detail(body: bytes) -> str:
-    """The detail of a problem (RFC 9457), where there is one."""
+    """Return the detail of a problem (RFC 9457), if there is one."""
     try:
         problem = msgspec.json.decode(body, type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError):

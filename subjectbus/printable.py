@@ -1,13 +1,13 @@
-"""Text from elsewhere, made fit for a terminal."""
+"""Escaping of text from other machines or programs, so that it cannot control a terminal."""
 
 import click
 
 
 def printable(text: str) -> str:
-    r"""`text` with every character that a terminal may act on, or hide, as its escape, such as `\x1b`.
+    r"""Return the text with each character that a terminal may act on or hide as an escape, such as `\x1b`.
 
-    These are control and format characters (Unicode's category C, which writing direction belongs to), and
-    separators other than the blank. A backslash stays as it is.
+    These characters are control and format characters (Unicode's category C, which includes those for the
+    writing direction) and separators other than the space. A backslash is not changed.
     """
     if text.isprintable():
         return text
@@ -15,13 +15,14 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return `text` with each of its lines made printable."""
+    """Return the text with each of its lines made printable."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def echo(text: object, *, err: bool = False, nl: bool = True) -> None:
-    """Write `text` to standard output, or standard error, and a line's end if `nl`.
+    """Print a text, made printable, to standard output, or to standard error if `err`.
 
-    Commands print through it all that may hold text of another machine or program.
+    Commands use this function for each text that may come from another machine or program. `nl` adds a line
+    end.
     """
     click.echo(printable_lines(str(text)), err=err, nl=nl)

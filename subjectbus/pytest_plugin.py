@@ -1,12 +1,12 @@
-"""Fixtures of pytest: a broker for tests of programs that use NATS, inside the test process.
+"""Fixtures for pytest that run a broker inside the test process, for tests of programs that use NATS.
 
-pytest finds them wherever subjectbus is installed. A test takes `subjectbus_server` and connects to its
+pytest finds the fixtures if subjectbus is installed. A test takes `subjectbus_server` and connects to its
 `url`, `ws_url` or `http_url`:
 
     async def test_orders(subjectbus_server):
         client = await nats.connect(subjectbus_server.url)
 
-A project that needs other settings defines a fixture `subjectbus_config` of its own, of scope "session".
+A project that needs other settings defines its own fixture `subjectbus_config` of scope "session".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def subjectbus_config() -> BrokerConfig:
-    """Configuration of the brokers; to be overridden."""
+    """Return the configuration of the brokers; a project may override this fixture."""
     from subjectbus import BrokerConfig  # noqa: PLC0415 - pytest loads this file in every session
 
     return BrokerConfig(shards=1)
@@ -32,21 +32,21 @@ def subjectbus_config() -> BrokerConfig:
 
 @pytest.fixture(scope="session")
 def subjectbus_server(subjectbus_config: BrokerConfig) -> Iterator[Server]:
-    """A broker that all tests of the session share."""
-    with _accounted(subjectbus_config) as server:
+    """Yield a broker that all tests of the session share."""
+    with _checked_server(subjectbus_config) as server:
         yield server
 
 
 @pytest.fixture
 def subjectbus_own_server(subjectbus_config: BrokerConfig) -> Iterator[Server]:
-    """A broker for one test alone, which may stop it."""
-    with _accounted(subjectbus_config) as server:
+    """Yield a broker for one test alone, which may stop it."""
+    with _checked_server(subjectbus_config) as server:
         yield server
 
 
 @contextmanager
-def _accounted(config: BrokerConfig) -> Iterator[Server]:
-    """Run a broker; fail if, when it has ended, a message is not accounted for."""
+def _checked_server(config: BrokerConfig) -> Iterator[Server]:
+    """Run a broker; fail the test if its counters do not account for every message at the end."""
     from subjectbus import Server  # noqa: PLC0415
 
     with Server(config) as server:
@@ -57,5 +57,5 @@ def _accounted(config: BrokerConfig) -> Iterator[Server]:
     if matched != delivered + dropped + pending or pending:
         pytest.fail(
             f"subjectbus: {matched} messages had a receiver, but {delivered} were delivered, "
-            f"{dropped} dropped and {pending} still wait"
+            f"{dropped} were dropped and {pending} are pending"
         )

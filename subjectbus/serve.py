@@ -1,4 +1,4 @@
-"""`subjectbus serve`: the broker as a process."""
+"""Command `subjectbus serve`, which runs the broker as a process."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -19,12 +19,12 @@ _POLL_S = 0.1
 _STOP_TIMEOUT_S = 10.0
 
 
-#: Each option's name and the path of its key.
 _PATHS = {"_".join(path): path for path, _ in settings.keys(BrokerConfig)}
+"""Path of the configuration key of each option, by the option's name."""
 
 
 def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One option per configuration key, in the struct's order."""
+    """Add an option for each configuration key to a command, in the order of the struct."""
     defaults = default_config()
     for path, annotation in reversed(list(settings.keys(BrokerConfig))):
         meta = _meta(annotation)
@@ -46,7 +46,7 @@ def _config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _tables(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that were given, as the tables of a file."""
+    """Return the flags that were given, in the keys and tables of a configuration file."""
     document: dict[str, Any] = {}
     for name, value in flags.items():
         if value not in (None, ()):
@@ -59,7 +59,7 @@ def _tables(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _meta(annotation: object) -> msgspec.Meta:
-    assert get_origin(annotation) is Annotated  # noqa: S101 - the struct's own form, under test
+    assert get_origin(annotation) is Annotated  # noqa: S101 - true for every key of the struct, and tested
     meta: msgspec.Meta = get_args(annotation)[1]
     return meta
 
@@ -70,11 +70,18 @@ def _meta(annotation: object) -> msgspec.Meta:
     "config_path",
     type=click.Path(path_type=Path, allow_dash=True),
     metavar="FILE",
-    help="TOML file, - for standard input; flags win.",
+    help="TOML file with the configuration, - for standard input; flags override it.",
 )
 @_config_options
 def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None) -> int:
-    """Run the broker until SIGTERM or SIGINT, which drain it; a second one ends it at once."""
+    """Run the broker until SIGTERM or SIGINT.
+
+    The first signal drains the broker: clients are asked to leave, then disconnected. A second signal ends it
+    at once.
+
+    Exit status: 0 the broker has drained, 1 it failed, 2 an argument, a key or a listener cannot be used,
+    130 or 143 a second SIGINT or SIGTERM ended it at once.
+    """
     config = load_config(config_path, _tables(flags))
     limits.raise_descriptor_limit()
     defaults = settings.convert(BrokerConfig, default_config(), "defaults")
@@ -86,27 +93,27 @@ def serve(config_path: Path | None, **flags: str | bool | tuple[str, ...] | None
         try:
             return _run_until_signalled(server)
         except BrokerError as error:
-            return error.exit_status  # the log has said it
+            return error.exit_status  # the reason is in the log
 
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Signals wait to be read instead of interrupting; the threads that start meanwhile inherit that."""
+    """Block SIGTERM and SIGINT, so that they stay pending; threads that start in the block inherit this."""
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
-        # One that came too late to be read must not end the process with its own status.
+        # A signal that is still pending must not end the process when it is unblocked.
         while signal.sigpending() & _SIGNALS:
             signal.sigwait(_SIGNALS)
         signal.pthread_sigmask(signal.SIG_SETMASK, previous)
 
 
 def _run_until_signalled(server: Server) -> int:
-    """Exit status: 0 after a drain, 128 + the signal's number when a second signal cut it short."""
+    """Return the exit status: 0 after a drain, or 128 + the number of the second signal."""
     draining = False
     while not server.wait(_POLL_S):
-        # Not sigtimedwait(): when the process is stopped and continued it may return no signal at all.
+        # Not sigtimedwait(): it may return no signal after the process was stopped and continued.
         if not signal.sigpending() & _SIGNALS:
             continue
         number = signal.sigwait(_SIGNALS)

@@ -1,4 +1,4 @@
-"""The broker as a Python object: start, addresses, drain, stop; never a message."""
+"""Broker as a Python object: it is started, inspected, drained and stopped; messages stay in Rust."""
 
 import json
 import math
@@ -26,17 +26,21 @@ _EMBEDDED = BrokerConfig(
     lame_duck_duration_s=0.0,
     log_level="warning",
 )
-"""Defaults inside another program: free ports, a drain without delay, a log only of what is wrong."""
+"""Defaults of a broker inside another program: free ports, a drain without delay, only warnings logged."""
 
 
 def default_config() -> dict[str, Any]:
-    """Every configuration key of the broker with the default that it takes when the key is left out."""
+    """Return each configuration key of the broker with its default."""
     defaults: dict[str, Any] = json.loads(_core.default_broker_config())
     return defaults
 
 
 def resolve_driver(name: str) -> str:
-    """The driver that "auto", "epoll" or "uring" stands for here; ConfigError when the kernel refuses it."""
+    """Return the driver, "epoll" or "uring", that a value of the key `driver` selects on this machine.
+
+    Raises:
+        ConfigError: The name is unknown, or the kernel does not permit the driver.
+    """
     try:
         return _core.resolve_driver(name)[0]
     except ValueError as error:
@@ -45,7 +49,7 @@ def resolve_driver(name: str) -> str:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Raise BrokerError for what the extension says of a broker that has failed, or was not started."""
+    """Turn the extension's error about a broker that failed or was not started into a BrokerError."""
     try:
         yield
     except RuntimeError as error:
@@ -53,29 +57,36 @@ def _failures() -> Iterator[None]:
 
 
 async def _in_thread(function: Callable[..., object], *arguments: object) -> None:
-    # Imported here: it is a third of the time that `import subjectbus` would take.
+    # Imported here: it would take a third of the time of `import subjectbus`.
     import asyncio  # noqa: PLC0415
 
     await asyncio.to_thread(function, *arguments)
 
 
 class Server:
-    """A broker in this process, on threads of its own.
+    """Broker in this process, on threads of its own.
 
-    `with Server() as server` starts it on entry, and on exit drains it, and ends it if that takes more than
-    10 s; `async with` does the same. Without them the calling order is `start()`, then the addresses and
-    `counters()` at will, then `drain()` or `stop()`, then `wait()`.
+    `with Server() as server` starts the broker on entry. On exit it drains the broker, and stops it if the
+    drain takes more than 10 s; `async with` does the same. Without `with`, call `start()` first, then
+    `addresses()` and `counters()` as needed, then `drain()` or `stop()`, then `wait()`.
 
-    Keys that the configuration leaves out have the broker's defaults, except: every listener takes a free
-    port of 127.0.0.1, a drain closes each client as soon as it has what waits for it, and only warnings and
-    errors are logged, to standard error.
+    A key that the configuration does not set has the broker's default, with three exceptions: every listener
+    takes a free port of 127.0.0.1, a drain disconnects each client as soon as its backlog is sent, and only
+    warnings and errors are logged, to standard error.
 
-    When a shard fails, the whole broker ends at once, and every later call raises BrokerError, which says
-    which shard it was and why.
+    If a shard fails, the whole broker ends at once. Every later call raises a BrokerError that names the
+    shard and the reason.
     """
 
     def __init__(self, config: BrokerConfig | None = None) -> None:
-        """Check the configuration; raise ConfigError that names the key. Open nothing yet."""
+        """Check the configuration; nothing is opened before `start`.
+
+        Args:
+            config: Keys that differ from the defaults. None for the defaults alone.
+
+        Raises:
+            ConfigError: A key cannot be used; the text names it.
+        """
         self._config = config or BrokerConfig()
         self._is_started = False
         try:
@@ -87,9 +98,11 @@ class Server:
         return f"{type(self).__name__}({self._config!r})"
 
     def start(self) -> None:
-        """Open the listeners and start the shards; AddressError names the one that cannot be opened.
+        """Open the listeners and start the shards.
 
-        ConfigError when the limit of open files does not allow what is configured.
+        Raises:
+            AddressError: A listener cannot be opened; the text names it.
+            ConfigError: The limit on open files is too low for the configuration.
         """
         try:
             self._broker.start()
@@ -100,32 +113,32 @@ class Server:
         self._is_started = True
 
     def addresses(self) -> dict[str, str]:
-        """Return the open listeners with the ports that were bound: `{"tcp": "127.0.0.1:4222", ...}`."""
+        """Return the bound address of each open listener, such as `{"tcp": "127.0.0.1:4222"}`."""
         with _failures():
             return self._broker.addresses()
 
     @property
     def url(self) -> str | None:
-        """URL of the NATS protocol over TCP, `nats://127.0.0.1:4222`; None without that listener."""
+        """URL of NATS over TCP, such as `nats://127.0.0.1:4222`. None without that listener."""
         return self._url("nats", "tcp")
 
     @property
     def ws_url(self) -> str | None:
-        """URL of the NATS protocol over WebSocket, `ws://127.0.0.1:8080`; None without that listener."""
+        """URL of NATS over WebSocket, such as `ws://127.0.0.1:8080`. None without that listener."""
         return self._url("ws", "http")
 
     @property
     def http_url(self) -> str | None:
-        """URL of the HTTP gateway, `http://127.0.0.1:8080`; None without that listener."""
+        """URL of the HTTP gateway, such as `http://127.0.0.1:8080`. None without that listener."""
         return self._url("http", "http")
 
     @property
     def monitor_url(self) -> str | None:
-        """URL of the monitor, `http://127.0.0.1:8222`; None without that listener."""
+        """URL of the monitor, such as `http://127.0.0.1:8222`. None without that listener."""
         return self._url("http", "monitor")
 
     def _url(self, scheme: str, listener: str) -> str | None:
-        """Return the URL of a listener, for callers on this machine if it listens on all addresses."""
+        """Return the URL of a listener, with the loopback address if it listens on all addresses."""
         address = self.addresses().get(listener)
         if address is None:
             return None
@@ -134,32 +147,45 @@ class Server:
         return f"{scheme}://{host}:{port}"
 
     def driver(self) -> tuple[str, str | None]:
-        """Return the driver in use, and the reason if "auto" could not choose the best one."""
+        """Return the driver in use, and the reason if "auto" could not choose io_uring, else None."""
         with _failures():
             return self._broker.driver()
 
     def drain(self, reason: str = "") -> None:
-        """Begin lame duck mode and return at once: no new connections, clients are told and then closed.
+        """Begin lame duck mode and return at once.
 
-        The log gives `reason`, such as the name of a signal.
+        The broker accepts no new connections, asks its clients to leave, and then disconnects them.
+
+        Args:
+            reason: Reason for the log, such as the name of a signal.
         """
         with _failures():
             self._broker.drain(reason)
 
     def stop(self, reason: str = "") -> None:
-        """End at once; pending messages are dropped and counted. The log gives `reason`."""
+        """Stop the broker at once; pending messages are dropped and counted.
+
+        Args:
+            reason: Reason for the log, such as the name of a signal.
+        """
         with _failures():
             self._broker.stop(reason)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until every shard has ended: True, or False after `timeout_s` seconds (None: no limit).
+        """Wait until every shard has ended.
+
+        Args:
+            timeout_s: Longest time to wait, in seconds. None for no limit.
+
+        Returns:
+            Whether every shard has ended.
 
         Raises:
             BrokerError: A shard has failed.
         """
         end = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            # In short waits, between which Python handles signals such as Ctrl-C.
+            # Waiting is divided into short waits, between which Python handles signals such as Ctrl-C.
             left = end - time.monotonic()
             with _failures():
                 if self._broker.join(max(0.0, min(left, _POLL_S))):
@@ -176,7 +202,7 @@ class Server:
             return False
 
     def counters(self) -> dict[str, Any]:
-        """Return totals over all shards since the start, as the monitor serves them at /varz."""
+        """Return the totals of all shards since the start, with the keys of the monitor's /varz."""
         with _failures():
             counters: dict[str, Any] = json.loads(self._broker.counters())
         return counters
@@ -202,11 +228,11 @@ class Server:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # In a thread, so that clients of this event loop can take what waits for them.
+        # In a thread, so that clients in this event loop can read their backlog during the drain.
         await _in_thread(self.__exit__, kind, error, trace)
 
     def _end(self) -> None:
-        """Drain and wait; stop if that takes too long."""
+        """Drain the broker and wait; stop it if the drain takes too long."""
         self.drain()
         if self.wait(_DRAIN_TIMEOUT_S):
             return

@@ -1,4 +1,4 @@
-"""Typed settings out of TOML files and `key=value` text, with one-line errors that name key and place."""
+"""Conversion of TOML files and `key=value` texts to typed settings, with errors that name place and key."""
 
 import difflib
 import re
@@ -19,10 +19,10 @@ _AT = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<key>.*)`)?$", re.DOTALL)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the table in a TOML file, or in standard input for "-".
+    """Read a TOML file, or standard input if the path is "-".
 
     Raises:
-        ConfigError: It cannot be read or parsed; the text names the place.
+        ConfigError: The file cannot be read or parsed; the text names file and line.
     """
     try:
         if path == Path("-"):
@@ -35,16 +35,17 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def convert(cls: type[T], values: Mapping[str, Any], where: str, *, strict: bool = True) -> T:
-    """A `cls` made of `values`.
+    """Convert keys and values to a struct.
 
     Args:
-        cls: A struct that forbids unknown fields.
-        values: Keys and values; nested tables for nested structs.
-        where: The file or flag they come from, the beginning of every error text.
-        strict: False also accepts the text of a number or a truth value (command-line flags).
+        cls: Type of the struct, which must forbid unknown fields.
+        values: Keys and values, with nested tables for nested structs.
+        where: Source of the values, such as a file's name, with which each error text begins.
+        strict: If false, the text of a number or a truth value is accepted, as in command-line flags.
 
     Raises:
-        ConfigError: An unknown key (with the nearest known one) or a value of the wrong type or range.
+        ConfigError: A key is unknown (the text suggests the nearest one), or a value has a wrong type or is
+            out of range.
     """
     _refuse_unknown_keys(cls, values, where, prefix="")
     try:
@@ -54,7 +55,7 @@ def convert(cls: type[T], values: Mapping[str, Any], where: str, *, strict: bool
 
 
 def merge(base: T, override: T) -> T:
-    """`base` with every key that `override` sets, those of its tables included."""
+    """Return `base`, changed by the keys that are set in `override` and in its tables."""
     changes = _set_fields(override)
     for name, value in changes.items():
         before = getattr(base, name)
@@ -64,11 +65,11 @@ def merge(base: T, override: T) -> T:
 
 
 def keys(cls: type[msgspec.Struct], table: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every key of a struct in order, those of its tables by their path, with its annotation.
+    """Yield the path and the annotation of each key of a struct and of its tables, in order.
 
     Args:
-        cls: The struct.
-        table: The path of the table that it is.
+        cls: Type of the struct.
+        table: Path of the table that the struct is, with which each path begins.
     """
     for field in msgspec.structs.fields(cls):
         path = (*table, field.encode_name)
@@ -79,8 +80,13 @@ def keys(cls: type[msgspec.Struct], table: tuple[str, ...] = ()) -> Iterator[tup
             yield from keys(nested, path)
 
 
+def format_schema(schema: Mapping[str, Any]) -> str:
+    """Return a JSON Schema as the text of its file, without a line break at the end."""
+    return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode()
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`' (did you mean "shards"?)'`, or nothing when no known name is near."""
+    """Return a suggestion such as `' (did you mean "shards"?)'`, or "" if no known name is similar."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f' (did you mean "{near[0]}"?)' if near else ""
 
@@ -104,7 +110,7 @@ def _refuse_unknown_keys(
 
 
 def _struct_for(annotation: Any, value: Mapping[str, Any]) -> type[msgspec.Struct] | None:  # noqa: ANN401
-    """The struct that a table is read as: of several the one that its tag names, if any."""
+    """Return the struct type of a table, chosen by the table's tag if there are several, or None."""
     structs: list[type[msgspec.Struct]] = [leaf for leaf in _leaf_types(annotation) if _is_struct(leaf)]
     for struct in structs:
         config = struct.__struct_config__
@@ -118,7 +124,7 @@ def _is_struct(candidate: object) -> bool:
 
 
 def _leaf_types(annotation: Any) -> list[Any]:  # noqa: ANN401 - any annotation
-    """The alternatives of an annotation, without `Annotated` and unions around them."""
+    """Return the alternatives of an annotation, with `Annotated` and unions unwrapped."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _leaf_types(get_args(annotation)[0])
@@ -141,7 +147,7 @@ def _explain(cls: type[msgspec.Struct], text: str) -> str:
 
 
 def _tags(cls: type[msgspec.Struct], what: str, key: str) -> str | None:
-    """What is wrong with the key that says which of several structs a table is, if that is wrong."""
+    """Return the error text if the wrong key is the tag of a table, which selects one of several structs."""
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
         table, last = key, missing[1]
     else:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 import signal
-from contextlib import ExitStack
+import sys
+import zlib
+from contextlib import ExitStack, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +31,94 @@ BROKERS: dict[str, dict[str, Any]] = {
 }
 #: Every test of ordinary NATS behaviour runs on nats-server too: that proves the expectation.
 SERVERS = (*BROKERS, "nats-server")
+#: Fixtures that start processes -> the marks of the tests that use them.
+MARKS = {
+    "pool": ["process"],
+    "start_broker": ["process"],
+    "browser": ["process", "browser"],
+    "network": ["process", "hosts"],
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--brokers",
+        choices=("one", "all", *BROKERS),
+        default="one",
+        help="which forms of the broker tests run on: one per case, chosen by its name (the default; "
+        "all for tests marked `matrix`), all, or the one that is named",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector) -> Iterator[None]:
+    """Mark tests by their fixtures, and leave out forms of the broker that `--brokers` does not ask for."""
+    made = yield
+    if not isinstance(made, list):
+        return made
+    for item in made:
+        for mark in {mark for name in item.fixturenames for mark in MARKS.get(name, [])}:
+            item.add_marker(mark)
+    return [item for item in made if is_wanted(item, collector.config.getoption("brokers"))]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let only tests marked `process` start processes."""
+    permit_processes(allowed=item.get_closest_marker("process") is not None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Let fixtures end as they must: those of a session do so after whichever test is the last."""
+    permit_processes(allowed=True)
+
+
+def permit_processes(*, allowed: bool) -> None:
+    """Permit or forbid to start processes."""
+    global may_start_processes  # noqa: PLW0603 - an audit hook has no arguments of ours, and stays for ever
+    may_start_processes = allowed
+
+
+def refuse_processes(event: str, _: tuple[object, ...]) -> None:
+    """Refuse to start a process for a test without the mark: `make check` runs it."""
+    if event in {"subprocess.Popen", "os.fork", "os.posix_spawn"} and not may_start_processes:
+        raise RuntimeError("a test that starts processes is marked: @pytest.mark.process")
+
+
+may_start_processes = True
+platform.platform()  # starts uname(1) when it is called first
+sys.addaudithook(refuse_processes)
+
+
+def is_wanted(item: pytest.Function, brokers: str) -> bool:
+    """Whether the form of the broker that a case runs on is among those that `--brokers` asks for."""
+    case = getattr(item, "callspec", None)
+    form = next((value for value in case.params.values() if value in tuple(BROKERS)), None) if case else None
+    if form is None or brokers == "all":
+        return True
+    if brokers == "one":
+        return item.get_closest_marker("matrix") is not None or form == one_form(
+            item.nodeid.replace(form, "")
+        )
+    return bool(form == brokers)
+
+
+def one_form(case: str) -> str:
+    """The form of the broker for a case: always the same for a name, and spread evenly over all names."""
+    forms = usable_forms()
+    return forms[zlib.crc32(case.encode()) % len(forms)]
+
+
+@cache
+def usable_forms() -> list[str]:
+    """The forms of the broker that this kernel permits."""
+    usable = []
+    for form, options in BROKERS.items():
+        with suppress(ConfigError):
+            resolve_driver(options["driver"])
+            usable.append(form)
+    return usable
 
 
 def nats_server_executable() -> str:
@@ -67,7 +159,7 @@ class Pool:
 
     def start(self, name: str) -> Server:
         if name == "nats-server":
-            return NatsServer.start(nats_server_executable(), self.directory)
+            return NatsServer.start(self.directory, nats_server_executable())
         options = BROKERS[name]
         require_driver(options["driver"])
         return Broker.start(self.directory, echo=True, handshake_timeout_s=5, **options)
@@ -156,7 +248,7 @@ def start_server(
     with ExitStack() as stack:
 
         def start(**options: str | float) -> Server:
-            server = NatsServer.start(executable, tmp_path, **options)
+            server = NatsServer.start(tmp_path, executable, **options)
             stack.callback(server.stop)
             return server
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 #: A point of time as the monitor writes it.
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+PENDING = re.compile(r'^subjectbus_pending_messages\{place="(\w+)"\} (-?\d+)$', re.MULTILINE)
 
 
 def fetch(broker: Broker, path: str, method: str = "GET", **fields: str) -> tuple[int, dict[str, str], bytes]:
@@ -39,6 +40,11 @@ def page(broker: Broker, path: str) -> dict[str, Any]:
     assert fields["content-type"] == "application/json"
     found: dict[str, Any] = json.loads(body)
     return found
+
+
+def pending(broker: Broker) -> dict[str, int]:
+    """How many messages wait at each place."""
+    return {place: int(count) for place, count in PENDING.findall(fetch(broker, "/metrics")[2].decode())}
 
 
 def connz(broker: Broker, query: str = "") -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Attacks with what a client does not read: memory of the broker, and the pace of all publishers."""
+"""Attacks by clients that do not read their backlog: on the broker's memory and on the rate of publishers."""
 
 import math
 import time
@@ -13,28 +13,28 @@ from hostile.setup import Broker, Setup, repeated, wait_until
 _MEGABYTE = 1_000_000
 _MIB = 1 << 20
 _RECEIVE_BUFFER = 65_536
-"""Bytes that a slow reader lets its kernel keep, so that the backlog is the broker's."""
+"""Size of a slow reader's receive buffer, small so that the backlog is in the broker."""
 _TICK_S = 0.05
 _NEWCOMER_LIMIT_S = 5.0
 _MOST_GROWTH_MB = 150.0
 _NEWCOMER_S = 1.0
 _RATE_KEPT = 90.0
 _STALLS_FROM = 48 * _MIB
-"""Three quarters of the default `max_pending`: a broker that slows publishers down does so from there."""
+"""Backlog from which the broker stalls publishers: three quarters of the default `max_pending`."""
 _BACKLOG = 54 * _MIB
 _FILL_LIMIT_S = 15.0
 _FILLER = 65_536
-"""Bytes of a message with which the helper fills the backlog."""
+"""Size of the messages with which the helper fills the backlog."""
 _WARMUP_S = 1.0
 
 
 def _limit_of_memory(size: int) -> dict[str, object]:
-    """Return the setting that bounds what all clients may hold."""
+    """Return the setting that limits the memory of all clients."""
     return {"max_memory": size}
 
 
 class _SlowReader:
-    """A subscriber that reads so many bytes a second and no more."""
+    """Subscriber that reads a limited number of bytes per second."""
 
     def __init__(self, broker: Broker, subject: str, rate: float) -> None:
         self.client = Client(broker.tcp, receive_buffer=_RECEIVE_BUFFER)
@@ -45,7 +45,11 @@ class _SlowReader:
         self._read = 0
 
     def read(self) -> None:
-        """Read what is due by now; ConnectionError when the broker has ended the connection."""
+        """Read the bytes that are due.
+
+        Raises:
+            ConnectionError: The broker has closed the connection.
+        """
         due = int((time.perf_counter() - self._begun) * self._rate) - self._read
         with suppress(BlockingIOError):
             while due > 0:
@@ -63,7 +67,7 @@ def memory(
     limit: int = 100_000_000,
     duration_s: float = 15.0,
 ) -> list[Finding]:
-    """Publish 60 MB once to receivers that read a trickle, under a limit of 100 MB."""
+    """Publish 60 MB once to receivers that read slowly, under a memory limit of 100 MB."""
     peak, slowest, trouble = 0, 0.0, ""
     with ExitStack() as stack:
         broker = stack.enter_context(setup.broker(_limit_of_memory(limit)))
@@ -86,16 +90,16 @@ def memory(
 
         def arrive() -> None:
             nonlocal slowest, trouble
-            waited_s, said = seconds_until_served(broker.tcp, _NEWCOMER_LIMIT_S)
+            waited_s, problem = seconds_until_served(broker.tcp, _NEWCOMER_LIMIT_S)
             if waited_s > slowest:
-                slowest, trouble = waited_s, said
+                slowest, trouble = waited_s, problem
 
         for work, every_s in ((trickle, _TICK_S), (sample, _TICK_S), (arrive, 10 * _TICK_S)):
             stack.enter_context(repeated(work, every_s))
-        said = publisher.carry_out(b"PUB flood %d\r\n%s\r\n" % (_MEGABYTE, bytes(_MEGABYTE)) * messages)
+        problem = publisher.carry_out(b"PUB flood %d\r\n%s\r\n" % (_MEGABYTE, bytes(_MEGABYTE)) * messages)
         time.sleep(duration_s)
     what = f"{messages} MB to {receivers} slow readers: "
-    left = f"{len(readers)} of them left" + (f", publisher: {said}" if said else "")
+    left = f"{len(readers)} of them left" + (f", publisher: {problem}" if problem else "")
     growth = (peak - before) / _MEGABYTE
     return [
         Finding(what + "growth of resident memory", growth, "MB", _MOST_GROWTH_MB, beside=left),
@@ -104,9 +108,9 @@ def memory(
 
 
 class _Laggard:
-    """A subscriber to everything that stays just below the limit of a slow consumer, with its helper.
+    """Subscriber to all subjects that stays just below the limit of a slow consumer.
 
-    When the broker ends it, it comes back and begins again.
+    A helper publishes to fill its backlog. If the broker disconnects the subscriber, it connects again.
     """
 
     def __init__(self, broker: Broker, rate: float) -> None:
@@ -116,12 +120,12 @@ class _Laggard:
         self._helper: Client | None = None
         self._filler = b"PUB fill %d\r\n%s\r\n" % (_FILLER, bytes(_FILLER))
         self.pending = 0
-        """Bytes that the broker holds for the subscriber."""
+        """Backlog of the subscriber, in bytes."""
         self.ends = 0
-        """How often the broker ended one of the two, or refused them."""
+        """Number of times that the broker disconnected or refused one of the two."""
 
     def work(self) -> None:
-        """Read what is due and let the helper publish what is missing."""
+        """Read the bytes that are due, then let the helper fill the backlog up."""
         try:
             if self._reader is None or self._helper is None:
                 self._helper = Client(self._broker.tcp)
@@ -130,18 +134,18 @@ class _Laggard:
             self.pending = int(self._broker.connection(self._reader.client.cid)["pending_bytes"])
             missing = min(_BACKLOG - self.pending, _MEGABYTE) // len(self._filler)
             if missing > 0:
-                # Waited for until it is carried out: what is under way would go beyond the limit.
+                # Wait until the broker has taken the messages; more in flight would exceed the limit.
                 self._helper.carry_out(self._filler * missing)
         except ConnectionError:
             self.ends += 1
             self.close()
 
     def is_established(self) -> bool:
-        """Whether publishers may be slowed down by now, or the broker has ended the subscriber."""
+        """Return whether the broker may stall publishers by now, or has disconnected the subscriber."""
         return self.ends > 0 or self.pending > _STALLS_FROM
 
     def close(self) -> None:
-        """Leave with both connections."""
+        """Close both connections."""
         if self._reader is not None:
             self._reader.client.socket.close()
         if self._helper is not None:
@@ -157,9 +161,9 @@ def stall(
     quiet_s: float = 5.0,
     attack_s: float = 10.0,
 ) -> list[Finding]:
-    """Subscribe to everything and stay just below `max_pending`, while others publish."""
+    """Subscribe to all subjects and stay just below `max_pending`, while others publish."""
     findings = []
-    # As fast as they can has no bar: a subscriber to everything costs every message a delivery.
+    # The highest rate has no bar, since a subscriber to all subjects adds a delivery to each message.
     for rate, bar in ((low_rate, _RATE_KEPT), (high_rate, _RATE_KEPT), (0, None)):
         with setup.broker() as broker:
             host, port = broker.tcp

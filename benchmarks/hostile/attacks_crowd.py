@@ -1,4 +1,4 @@
-"""Attacks of numbers: all connections end within one drain, or all clients leave at once."""
+"""Attacks by many clients: all connections end in one drain, or all clients leave at the same time."""
 
 import subprocess
 import tempfile
@@ -15,15 +15,15 @@ _CONNECT_S = 1800
 _LEAVE_S = 300.0
 _DRAIN_S = 300.0
 _ROOM = 128
-"""Places for the witnesses and the load test's providers."""
+"""Additional connections for the witnesses and the load test's providers."""
 _PER_THREAD = 15_000
-"""Connections of one thread of the crowd, each of which is a descriptor of its own."""
+"""Connections of one thread of the crowd, each of which needs a descriptor."""
 
 
 def drain(
     setup: Setup, connections: int = 20_000, grace_s: float = 2.0, duration_s: float = 20.0
 ) -> list[Finding]:
-    """End a broker by SIGTERM while a crowd is connected; clients are served until they are closed.
+    """Drain a broker by SIGTERM while a crowd is connected; clients are served until they are disconnected.
 
     `grace_s` and `duration_s` are the broker's `lame_duck_grace_s` and `lame_duck_duration_s`.
     """
@@ -49,7 +49,7 @@ def drain(
 
 
 def mass_leave(setup: Setup, connections: int = 20_000) -> list[Finding]:
-    """Let a whole crowd leave at once, as when a proxy in front of the broker is killed."""
+    """Let a whole crowd leave at the same time, as if a proxy in front of the broker were killed."""
     with (
         _roomy_broker(setup, connections) as broker,
         watch(setup, broker, is_urgent=True) as witness,
@@ -65,7 +65,7 @@ def mass_leave(setup: Setup, connections: int = 20_000) -> list[Finding]:
 
 @contextmanager
 def _roomy_broker(setup: Setup, connections: int, **settings: object) -> Iterator[Broker]:
-    """Start a broker with places for a crowd; with epoll it has as many shards as that takes."""
+    """Run a broker that has room for a crowd; with epoll it has as many shards as the crowd needs."""
     shards = 1 if setup.driver == "uring" else "auto"
     with setup.broker({"max_connections": connections + _ROOM, **settings}, shards=shards) as broker:
         yield broker
@@ -73,10 +73,11 @@ def _roomy_broker(setup: Setup, connections: int, **settings: object) -> Iterato
 
 @contextmanager
 def _crowd(setup: Setup, broker: Broker, connections: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Hold so many connections with the load test's engine, each with a subscription; kills it afterwards.
+    """Run a load test with so many connections, each with a subscription; kill it on exit.
 
-    Over epoll: the rings of a killed process are taken down by threads of the kernel on every core, for more
-    than a second of a million connections, where clients elsewhere take nothing from the broker's core.
+    The load test uses epoll. With io_uring, threads of the kernel on every core would remove the rings of the
+    killed process, for more than a second with a million connections. That would take time from the broker's
+    core, which clients on other machines would not.
     """
     settings = {
         "load_driver": "epoll", "threads": -(-connections // _PER_THREAD),

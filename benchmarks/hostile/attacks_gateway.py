@@ -1,4 +1,4 @@
-"""Attacks on the HTTP gateway: forged replies, and heads of requests that cost more than they weigh."""
+"""Attacks on the HTTP gateway: forged replies, and request heads that are expensive for their size."""
 
 import re
 import time
@@ -14,11 +14,11 @@ _FORGED, _GENUINE = b"forged", b"genuine"
 _MOST_COST = 1.5
 _MOST_MEMBERS = 16
 _CONNECTIONS = 16
-"""Connections over which heads are sent, so that no head waits for the answer to the one before."""
+"""Number of connections that send heads, so that no head waits for the response to the one before."""
 
 
 def forged_replies(setup: Setup, requests: int = 20) -> list[Finding]:
-    """Serve one subject and, from the reply subjects seen there, forge the replies of another service."""
+    """Serve one subject and, from its reply subjects, guess and forge the replies of another service."""
     with (
         setup.broker() as broker,
         Client(broker.tcp) as bank,
@@ -36,12 +36,14 @@ def forged_replies(setup: Setup, requests: int = 20) -> list[Finding]:
             caller.sendall(_request(broker.http, "bank.balance"))
         asked = [_read_request(bank)[1] for _ in callers]
         guesses = b"".join(_publish(guess, _FORGED) for guess in _guesses(reply))
-        said = attacker.carry_out(guesses)
-        # The service is slower than the attacker, as services are.
+        problem = attacker.carry_out(guesses)
+        # The service replies after the attacker, since services take time.
         bank.carry_out(b"".join(_publish(subject, _GENUINE) for subject in asked))
         answers = [read_answer(caller)[1] for caller in callers]
     forged = sum(answer != _GENUINE for answer in answers)
-    beside = f"{len(guesses) / 1e3:.0f} kB of guesses, of {requests} requests" + (f", {said}" if said else "")
+    beside = f"{len(guesses) / 1e3:.0f} kB of guesses, of {requests} requests" + (
+        f", {problem}" if problem else ""
+    )
     return [Finding("replies forged", forged, "", 0, beside=beside)]
 
 
@@ -66,10 +68,10 @@ def _publish(subject: bytes, payload: bytes) -> bytes:
 
 
 def _guesses(seen: bytes) -> list[bytes]:
-    """Return reply subjects of other requests, as far as one that was seen tells how they are made.
+    """Return guesses of the reply subjects of other requests, made from one reply subject that was seen.
 
-    The last token's hexadecimal numbers are taken for shard, slot, generation and number, whatever follows
-    them stays as it was seen. A token of another form is guessed by its last digits.
+    The hexadecimal numbers of the last token are taken for shard, slot, generation and number; the rest of
+    the token is not changed. In a token of another form, the last digits are changed.
     """
     head, _, token = seen.rpartition(b".")
     parts = token.split(b"-")
@@ -94,7 +96,7 @@ def connection_members(
         with witness.during(f"{rate:,} heads/s of {len(head):,} bytes and {fields} fields") as window:
             sent, status, elapsed_s = _send_heads(broker, head, rate, duration_s)
             window.remarks.append(f"{sent / elapsed_s:,.0f} heads/s reached, status {status}")
-    # A broker without another client, so that all of its processor time is for the heads.
+    # This broker has no other client, so that it uses its processor time for the heads alone.
     with setup.broker() as broker:
         listed, elsewhere, without = (
             _cost_us(broker, _head(broker.http, fields, total, name), duration_s / 2)
@@ -106,18 +108,18 @@ def connection_members(
 
 
 def _head(address: Address, fields: int, total: int, name: str) -> bytes:
-    """Return a request to publish an empty message: so many fields, and a list that fills the head."""
+    """Return a request to publish an empty message: `fields` fields, and a list that fills `total` bytes."""
     lines = [f"POST /v1/publish/hostile HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nContent-Length: 0\r\n"]
     lines += [f"X-Field-{n}: 1\r\n" for n in range(fields - 1)]
     head = "".join(lines).encode()
-    # As many members as the broker takes; more of them are refused.
+    # The broker accepts so many members and refuses requests with more.
     length = max(total - len(head) - len(name) - 6, 0) // _MOST_MEMBERS
     members = ",".join(f"{n:x}".ljust(max(length - 1, 1), "k") for n in range(_MOST_MEMBERS))
     return head + f"{name}: {members}\r\n\r\n".encode()
 
 
 def _cost_us(broker: Broker, head: bytes, duration_s: float) -> float:
-    """Return the broker's processor time for each of as many heads as it takes, in microseconds."""
+    """Return the broker's processor time per head, in microseconds, at the highest rate that it accepts."""
     _send_heads(broker, head, 0, duration_s / 10)
     before = broker.cpu_s()
     sent, _, _ = _send_heads(broker, head, 0, duration_s)
@@ -125,16 +127,16 @@ def _cost_us(broker: Broker, head: bytes, duration_s: float) -> float:
 
 
 def _send_heads(broker: Broker, head: bytes, rate: int, duration_s: float) -> tuple[int, int, float]:
-    """Send a head over and over, many at a time.
+    """Send the same head repeatedly, over many connections.
 
     Args:
-        broker: Where to.
-        head: The head, which has no body.
-        rate: Heads a second; 0 is as fast as they are answered.
-        duration_s: How long, in seconds.
+        broker: Broker to send to.
+        head: Head of a request without a body.
+        rate: Heads per second; 0 = as fast as they are answered.
+        duration_s: Time to send, in seconds.
 
     Returns:
-        How many heads were sent, the status of the last answer, and the seconds that it took.
+        Number of heads that were sent, status of the last response, and duration in seconds.
     """
     sent = status = 0
     with ExitStack() as stack:

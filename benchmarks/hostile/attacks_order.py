@@ -1,4 +1,4 @@
-"""The order that a PONG promises: what another client's PONG has acknowledged comes before it."""
+"""Attack on the order that a PONG promises: messages acknowledged by another client's PONG come before it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -8,15 +8,15 @@ from hostile.finding import Finding
 from hostile.setup import Broker, Setup
 
 _PAIRS = 10
-"""Publishers with a subscriber each, who keep the shard of the many receivers busy together."""
+"""Number of publishers with a subscriber each, which together keep the shard of the many receivers busy."""
 _TRIES = 64
 _SHARDS = 2
 _LOAD_CONNECTIONS = 8
 _LOAD_PER_S = 20_000
-"""Messages a second, each to all receivers of the load, who keep up with so many."""
+"""Messages per second to all receivers of the load, slow enough for them to keep up."""
 _PONG = b"PONG\r\n"
 _SETTINGS = {"ping_interval_s": 0}
-"""Receivers answer no PING, and would be closed in a long run."""
+"""Settings without PINGs, which the receivers do not answer: they would be disconnected in a long run."""
 
 
 def fence(
@@ -53,7 +53,7 @@ def _same_shard(setup: Setup, rounds: int, receivers: int, payload: int) -> Find
 def _other_shard(setup: Setup, rounds: int, payload: int) -> Finding:
     with setup.broker(_SETTINGS, shards=_SHARDS) as broker, ExitStack() as stack:
         host, port = broker.tcp
-        # Both shards publish and deliver all the time.
+        # The load keeps both shards publishing and delivering all the time.
         load = [
             stack.enter_context(setup.child("receivers", f"{host}:{port}", "load.*", _LOAD_CONNECTIONS)),
             stack.enter_context(
@@ -68,7 +68,7 @@ def _other_shard(setup: Setup, rounds: int, payload: int) -> Finding:
 
 
 def _client_on(broker: Broker, shard: int) -> Client:
-    """Connect until the kernel chooses this shard's listener."""
+    """Connect repeatedly, until the kernel chooses the listener of this shard."""
     with ExitStack() as stack:
         for _ in range(_TRIES):
             client = Client(broker.tcp)
@@ -79,7 +79,7 @@ def _client_on(broker: Broker, shard: int) -> Client:
 
 
 def _rounds(publisher: Client, subscriber: Client, rounds: int, payload: int) -> int:
-    """Return in how many rounds the subscriber's PONG came before the message."""
+    """Return the number of rounds in which the subscriber's PONG came before the message."""
     subject = b"fence.%d" % subscriber.cid
     subscriber.carry_out(b"SUB %s 1\r\n" % subject)
     overtaken = 0

@@ -1,4 +1,4 @@
-"""Attacks on places: connections that say nothing, where there is room for few."""
+"""Attacks on the limited number of connections, by connections that send nothing."""
 
 import select
 import socket
@@ -23,11 +23,11 @@ _PAUSE_S = 0.25
 _RENEW_S = 0.05
 _CONNECT_S = 1.0
 _TIMER_SLACK_S = 0.5
-"""Time by which a broker's timers may be late."""
+"""Seconds by which a broker's timers may be late."""
 
 
 class _Silent:
-    """Connections to one listener that say nothing, each replaced when the broker closes it."""
+    """Connections to one listener that send nothing, each replaced when the broker closes it."""
 
     def __init__(self, address: Address, count: int) -> None:
         self._address = address
@@ -36,7 +36,7 @@ class _Silent:
         self._poll = select.poll()
 
     def keep(self) -> None:
-        """Close what the broker has closed, and open as many as are missing."""
+        """Close the connections that the broker has closed, and open new ones in their place."""
         for descriptor, _ in self._poll.poll(0):
             self._poll.unregister(descriptor)
             self._open.pop(descriptor).close()
@@ -49,13 +49,13 @@ class _Silent:
             self._poll.register(one, select.POLLIN | select.POLLHUP)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         for one in self._open.values():
             one.close()
 
 
 def _newcomers(broker: Broker, who: str, duration_s: float) -> list[Finding]:
-    """Find out how long a new client and a probe wait, again and again; the longest of each."""
+    """Measure repeatedly how long a new client and a health probe wait; return the longest wait of each."""
     asks: list[tuple[str, Callable[[Address, float], tuple[float, str]], Address]] = [
         (f"{who}: until a new client is served", seconds_until_served, broker.tcp),
         (f"{who}: until /healthz is answered", seconds_until_healthy, broker.monitor),
@@ -67,16 +67,17 @@ def _newcomers(broker: Broker, who: str, duration_s: float) -> list[Finding]:
             longest[what] = max(longest[what], ask(address, _LIMIT_S))
         time.sleep(_PAUSE_S)
     return [
-        Finding(what, waited_s, "s", _SERVED_S, beside=said) for what, (waited_s, said) in longest.items()
+        Finding(what, waited_s, "s", _SERVED_S, beside=problem)
+        for what, (waited_s, problem) in longest.items()
     ]
 
 
 def idle_sockets(
     setup: Setup, sockets: int = 1400, max_connections: int = 200, duration_s: float = 13.0
 ) -> list[Finding]:
-    """Hold more idle sockets to the clients' HTTP listener than there are places, and renew them."""
+    """Keep more idle sockets to the HTTP listener for clients than `max_connections`, and renew them."""
     raise_descriptor_limit()
-    # With epoll a shard's table of descriptors is what fills, so it gets a small one.
+    # With epoll the sockets fill the descriptor table of a shard, so the table is small.
     nofile = 2 * max_connections if setup.driver == "epoll" else None
     with setup.broker({"max_connections": max_connections}, nofile=nofile) as broker:
         silent = _Silent(broker.http, sockets)
@@ -89,7 +90,7 @@ def idle_sockets(
 
 
 def idle_monitor(setup: Setup, few: int = 64, many: int = 128, duration_s: float = 6.0) -> list[Finding]:
-    """Hold idle connections to the monitor, and renew them."""
+    """Keep idle connections to the monitor, and renew them."""
     findings = []
     for count in (few, many):
         with setup.broker() as broker:
@@ -106,10 +107,10 @@ def idle_monitor(setup: Setup, few: int = 64, many: int = 128, duration_s: float
 def silent_clients(
     setup: Setup, places: int = 5, deadline_s: float = 2.0, slack_s: float = 6.0
 ) -> list[Finding]:
-    """Take all places with clients that never say CONNECT, over TCP and over WebSocket.
+    """Fill `max_connections` with clients that never send CONNECT, over TCP and over WebSocket.
 
-    The deadline is the broker's `handshake_timeout_s`; `slack_s` after it silent clients are given up, and
-    so is the next one after another `slack_s`.
+    `deadline_s` is the broker's `handshake_timeout_s`. `slack_s` limits the wait for the clients' end after
+    the deadline, and then the wait of a new client.
     """
     findings = []
     for kind, connect in (("TCP", _greeted), ("WebSocket", _upgraded)):
@@ -118,12 +119,12 @@ def silent_clients(
             begun = time.perf_counter()
             silent = [stack.enter_context(connect(broker)) for _ in range(places)]
             closed_s = _seconds_until_closed(silent, begun, deadline_s + slack_s)
-            served_s, said = seconds_until_served(broker.tcp, slack_s)
+            served_s, problem = seconds_until_served(broker.tcp, slack_s)
         who = f"{places} silent {kind} clients, deadline {with_unit(deadline_s, 's')}"
         bar_s = deadline_s + _TIMER_SLACK_S
         findings += [
             Finding(f"{who}: until all are closed", closed_s, "s", bar_s),
-            Finding(f"{who}: until the next is served", served_s, "s", _SERVED_S, beside=said),
+            Finding(f"{who}: until the next is served", served_s, "s", _SERVED_S, beside=problem),
         ]
     return findings
 
@@ -137,7 +138,7 @@ def _upgraded(broker: Broker) -> socket.socket:
 
 
 def _seconds_until_closed(connections: Iterable[socket.socket], begun: float, limit_s: float) -> float:
-    """Read away what comes until the broker has closed all; infinite when it has not in time."""
+    """Return the seconds until the broker has closed all connections; infinite if that takes too long."""
     for connection in connections:
         try:
             while True:

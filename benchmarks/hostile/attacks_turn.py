@@ -1,4 +1,4 @@
-"""Attacks on a shard's turn: little is sent, much is to be done, and everybody else of the shard waits."""
+"""Attacks on a shard's turn: few bytes cause much work, for which all other clients of the shard wait."""
 
 import itertools
 
@@ -8,7 +8,7 @@ from hostile.setup import Setup, wait_until
 from hostile.witness import Witness, watch
 
 _LONG = 4000
-"""Bytes of a long subject or subscription id: below the longest control line."""
+"""Length of a long subject or SID, in bytes, which a control line may have."""
 _CLEANUP_S = 120.0
 _UNLIMITED = {
     "max_subscriptions": 0,
@@ -17,15 +17,15 @@ _UNLIMITED = {
     "max_subject_length": 4096,
     "max_sid_length": 4096,
 }
-"""Settings of the broker with which it does the work that its defaults refuse."""
+"""Settings with which the broker accepts work that its defaults refuse."""
 
 
 def _carry_out(witness: Witness, attacker: Client, what: str, operations: bytes) -> None:
-    """Let an attacker's operations be one window of the witness."""
+    """Carry out operations of the attacker in one window of the witness."""
     with witness.during(what) as window:
-        said = attacker.carry_out(operations)
-        if said:
-            window.remarks.append(f"attacker: {said}")
+        problem = attacker.carry_out(operations)
+        if problem:
+            window.remarks.append(f"attacker: {problem}")
 
 
 def wildcards(setup: Setup, tokens: int = 16, publishes: int = 300) -> list[Finding]:
@@ -62,7 +62,7 @@ def own_members(setup: Setup, subscriptions: int = 100_000, publishes: int = 200
 
 
 def reconnect(setup: Setup, subscriptions: int = 300_000, connects: int = 1000) -> list[Finding]:
-    """Say CONNECT again with many subscriptions, then many times after them."""
+    """Send CONNECT again after many subscriptions, once and then many times."""
     subscribe = b"".join(b"SUB r.%d %d\r\n" % (n, n) for n in range(subscriptions))
     with (
         setup.broker(_UNLIMITED) as broker,
@@ -76,7 +76,7 @@ def reconnect(setup: Setup, subscriptions: int = 300_000, connects: int = 1000) 
 
 
 def leave(setup: Setup, subscriptions: int = 1_000_000) -> list[Finding]:
-    """Make many subscriptions and leave with them."""
+    """Make many subscriptions, then disconnect."""
     subscribe = b"".join(b"SUB l.%d %d\r\n" % (n, n) for n in range(subscriptions))
     with setup.broker(_UNLIMITED) as broker, watch(setup, broker) as witness:
         others = broker.varz()["subscriptions"]
@@ -104,7 +104,7 @@ def connz(setup: Setup, subjects: int = 4000) -> list[Finding]:
 
 
 def long_sids(setup: Setup, subscriptions: int = 4000, publishes: int = 4) -> list[Finding]:
-    """Subscribe many times with subscription ids of 4 KB, then publish single bytes to all of them."""
+    """Subscribe many times with SIDs of 4 KB, then publish single bytes to all of them."""
     subscribe = b"".join(b"SUB s %08d%s\r\n" % (n, b"i" * (_LONG - 8)) for n in range(subscriptions))
     with (
         setup.broker(_UNLIMITED) as broker,

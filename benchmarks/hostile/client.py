@@ -1,4 +1,4 @@
-"""Raw connections to a broker: exact bytes, no library, every wait with a deadline."""
+"""Raw connections to a broker: exact bytes, without a library, and a deadline for each wait."""
 
 import base64
 import json
@@ -21,7 +21,7 @@ _OK = 200
 
 
 class EndedError(ConnectionError):
-    """The broker has closed the connection; the text is its last `-ERR`, if it said one."""
+    """The end of a connection by the broker; the text is its last `-ERR`, if it sent one."""
 
 
 def parse_address(text: str) -> Address:
@@ -52,7 +52,7 @@ def open_socket(address: Address, timeout_s: float = TIMEOUT_S, receive_buffer: 
 
 
 class Client:
-    """A NATS client over TCP that has been greeted: `INFO`, `CONNECT`, `PING` and `PONG` are done."""
+    """NATS client over TCP, after the exchange of `INFO`, `CONNECT`, `PING` and `PONG`."""
 
     def __init__(
         self, address: Address, timeout_s: float = TIMEOUT_S, receive_buffer: int = 0, **options: object
@@ -77,14 +77,14 @@ class Client:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes without changing them."""
         self.socket.sendall(data)
 
     def receive(self) -> bytes:
-        """Return the bytes that have been received and not read, at least one.
+        """Return the bytes that were received and not yet returned, waiting for at least one.
 
         Raises:
-            EndedError: There are no more.
+            EndedError: The broker has closed the connection.
         """
         data, self._received = self._received, b""
         if not data and not (data := self.socket.recv(_PIECE)):
@@ -92,7 +92,7 @@ class Client:
         return data
 
     def read_line(self) -> bytes:
-        """Return the next line with its end."""
+        """Return the next line, including its line end."""
         data = self.receive()
         while (end := data.find(b"\n")) < 0:
             data += self.receive()
@@ -100,47 +100,51 @@ class Client:
         return data[: end + 1]
 
     def _read_reply(self) -> bytes:
-        """Return the next line. EndedError when it is an `-ERR`, with which a broker refuses a client."""
+        """Return the next line.
+
+        Raises:
+            EndedError: The line is an `-ERR`, with which a broker refuses a client.
+        """
         line = self.read_line()
         if line.startswith(b"-ERR"):
             raise EndedError(line.decode(errors="replace").strip())
         return line
 
     def carry_out(self, operations: bytes) -> str:
-        """Send operations and wait until all are carried out; messages that come meanwhile are read away.
+        """Send operations and wait until all are carried out; messages that arrive are discarded.
 
         Returns:
-            The first `-ERR` or the end of the connection in words; empty when neither came.
+            The first `-ERR`, or a description of the connection's end; empty if neither came.
         """
-        left, said, tail, is_done = memoryview(operations + _PING), "", b"", False
-        # Not select(), which takes no descriptor beyond 1,023.
+        left, problem, tail, is_done = memoryview(operations + _PING), "", b"", False
+        # Not select(), which does not accept descriptors above 1,023.
         poll = select.poll()
         deadline = time.monotonic() + TIMEOUT_S
         try:
             while not is_done:
                 if time.monotonic() > deadline:
-                    return said or f"not carried out in {TIMEOUT_S:.0f} s"
+                    return problem or f"not carried out in {TIMEOUT_S:.0f} s"
                 poll.register(self.socket, select.POLLIN | (select.POLLOUT if left else 0))
                 events = sum(event for _, event in poll.poll(_POLL_MS))
                 if left and events & select.POLLOUT:
                     left = left[self.socket.send(left[:_PIECE]) :]
                 if events & ~select.POLLOUT:
                     data = tail + self.receive()
-                    if not said and (at := data.find(b"-ERR")) >= 0:
-                        said = data[at : at + 80].split(b"\r")[0].decode(errors="replace")
+                    if not problem and (at := data.find(b"-ERR")) >= 0:
+                        problem = data[at : at + 80].split(b"\r")[0].decode(errors="replace")
                     is_done, tail = _PONG in data, data[1 - len(_PONG) :]
         except OSError as error:
-            return said or f"the broker has closed the connection ({type(error).__name__})"
-        return said
+            return problem or f"the broker has closed the connection ({type(error).__name__})"
+        return problem
 
 
 def connect_line(**options: object) -> bytes:
-    """Return a CONNECT with these options; not verbose unless they say so."""
+    """Return a CONNECT with these options; `verbose` is false by default."""
     return b"CONNECT " + json.dumps({"verbose": False, **options}).encode() + b"\r\n"
 
 
 def upgrade(address: Address) -> socket.socket:
-    """Open a WebSocket; what its server says afterwards stays unread."""
+    """Open a WebSocket; data that the server sends after the handshake is not read."""
     connection = open_socket(address)
     key = base64.b64encode(os.urandom(16)).decode()
     head = (
@@ -152,10 +156,10 @@ def upgrade(address: Address) -> socket.socket:
         answer = b""
         while b"\r\n\r\n" not in answer:
             if not (more := connection.recv(1)):
-                raise EndedError(f"no WebSocket: {answer!r}")
+                raise EndedError(f"not a WebSocket handshake: {answer!r}")
             answer += more
         if not answer.startswith(b"HTTP/1.1 101 "):
-            raise EndedError(f"no WebSocket: {answer!r}")
+            raise EndedError(f"not a WebSocket handshake: {answer!r}")
     except OSError:
         connection.close()
         raise
@@ -163,7 +167,7 @@ def upgrade(address: Address) -> socket.socket:
 
 
 def get(address: Address, path: str, timeout_s: float = TIMEOUT_S) -> tuple[int, bytes]:
-    """GET a page over a connection of its own; returns status and body."""
+    """Fetch a page over a connection of its own; return status and body."""
     with open_socket(address, timeout_s) as connection:
         head = f"GET {path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode())
@@ -171,16 +175,16 @@ def get(address: Address, path: str, timeout_s: float = TIMEOUT_S) -> tuple[int,
 
 
 def read_answer(connection: socket.socket) -> tuple[int, bytes]:
-    """Read one answer of HTTP whose length is given; returns status and body.
+    """Read one HTTP response with a Content-Length; return status and body.
 
     Raises:
-        EndedError: The connection ended before its end.
+        EndedError: The connection ended before the response was complete.
     """
     data = bytearray()
     head_end = length = status = -1
     while head_end < 0 or len(data) < head_end + length:
         if not (more := connection.recv(_PIECE)):
-            raise EndedError("the connection has ended before the answer")
+            raise EndedError("the connection ended before the response was complete")
         data += more
         if head_end < 0 and (end := data.find(b"\r\n\r\n")) >= 0:
             head_end, head = end + 4, bytes(data[:end]).lower()
@@ -191,10 +195,10 @@ def read_answer(connection: socket.socket) -> tuple[int, bytes]:
 
 
 def seconds_until_served(address: Address, limit_s: float) -> tuple[float, str]:
-    """Connect anew, as often as it takes, until a PING is answered.
+    """Connect repeatedly until a PING is answered.
 
     Returns:
-        The seconds from the first attempt, infinite after `limit_s`, and why the last attempt failed.
+        Seconds since the first attempt, infinite after `limit_s`, and the reason why the last attempt failed.
     """
     begun, trouble = time.perf_counter(), ""
     while (waited := time.perf_counter() - begun) < limit_s:
@@ -209,10 +213,10 @@ def seconds_until_served(address: Address, limit_s: float) -> tuple[float, str]:
 
 
 def seconds_until_healthy(address: Address, limit_s: float) -> tuple[float, str]:
-    """Ask for `/healthz`, as often as it takes, until it is answered with 200.
+    """Ask for `/healthz` repeatedly until the status is 200.
 
     Returns:
-        The seconds from the first attempt, infinite after `limit_s`, and why the last attempt failed.
+        Seconds since the first attempt, infinite after `limit_s`, and the reason why the last attempt failed.
     """
     begun, trouble = time.perf_counter(), ""
     while (waited := time.perf_counter() - begun) < limit_s:
@@ -229,6 +233,6 @@ def seconds_until_healthy(address: Address, limit_s: float) -> tuple[float, str]
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of open files to the hard one, which needs no privilege."""
+    """Raise the soft limit on open files to the hard limit, which needs no privilege."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,4 +1,4 @@
-"""Figures of an attack, each beside the bar that it must hold."""
+"""Results of an attack, each with the bar that it must hold."""
 
 import math
 from collections.abc import Iterable
@@ -10,23 +10,23 @@ _WHOLE_FROM = 100
 
 @dataclass(frozen=True)
 class Finding:
-    """One figure of an attack on one broker."""
+    """One measured value of an attack on one broker."""
 
     what: str
-    """The phase of the attack and the quantity, as the table shows them."""
+    """Phase of the attack and measured quantity, as text for the table."""
     value: float
-    """In `unit`; infinite when the limit of waiting was reached, NaN when the attack itself failed."""
+    """Value in `unit`; infinite if the wait reached its limit, NaN if the attack itself failed."""
     unit: str
     bar: float | None = None
-    """In `unit`; None for a figure that is only shown."""
+    """Limit of the value, in `unit`. None for a value that is only shown."""
     kind: Literal["at most", "at least"] = "at most"
-    """The side of the bar on which the value must be."""
+    """Side of the bar on which the value must be."""
     beside: str = ""
-    """Other figures and remarks that explain the value."""
+    """Other values and remarks that explain the value."""
 
     @property
     def holds(self) -> bool:
-        """Whether the value is on the right side of the bar; true without a bar."""
+        """Whether the value is on the right side of the bar; always true without a bar."""
         if self.bar is None:
             return True
         return self.value <= self.bar if self.kind == "at most" else self.value >= self.bar
@@ -44,14 +44,14 @@ class Finding:
         return "" if self.bar is None else f"{self.kind} {with_unit(self.bar, self.unit)}"
 
     def is_worse_than(self, other: "Finding") -> bool:
-        """Whether this one is further on the wrong side than `other`; a failure is worst."""
+        """Return whether this value is worse than the value of `other`; a failure is worst."""
         if math.isnan(self.value) or math.isnan(other.value):
             return math.isnan(self.value)
         return self.value > other.value if self.kind == "at most" else self.value < other.value
 
 
 def worst(rounds: Iterable[Iterable[Finding]]) -> list[Finding]:
-    """Return the worst finding of each kind over several rounds, in the order of their first appearance."""
+    """Return the worst finding of each quantity over several rounds, in the order of first appearance."""
     found: dict[str, Finding] = {}
     for findings in rounds:
         for one in findings:
@@ -66,6 +66,6 @@ def failure(error: Exception) -> Finding:
 
 
 def with_unit(value: float, unit: str) -> str:
-    """Return a number of three digits, or all of a whole one, and its unit."""
+    """Return a number and its unit: three digits, or all digits of a whole number."""
     number = f"{value:,.0f}" if value == int(value) or abs(value) >= _WHOLE_FROM else f"{value:,.3g}"
     return f"{number} {unit}".strip()

@@ -1,8 +1,9 @@
-"""Publishers of small messages, until standard input ends.
+"""Program that publishes small messages until its standard input ends.
 
-`python -m hostile.publisher HOST:PORT SUBJECT CONNECTIONS RATE`. RATE is of all connections, in messages a
-second; 0 is as fast as they are taken. It says "ready", and at the end for each PONG two doubles: when it
-came, by CLOCK_MONOTONIC, and how many messages it acknowledged.
+`python -m hostile.publisher HOST:PORT SUBJECT CONNECTIONS RATE`. RATE is the rate of all connections together
+in messages per second; 0 = as fast as the broker accepts them. The program prints "ready" when it is
+connected. At the end it writes two doubles for each PONG: its time by CLOCK_MONOTONIC, and the number of
+messages that it acknowledged.
 """
 
 import gc
@@ -17,12 +18,12 @@ from hostile.client import Client, parse_address
 
 _BATCH = 256
 _MOST_BATCHES = 8
-"""Batches of a connection that may be unacknowledged, so that sending never waits for the broker."""
+"""Largest number of unacknowledged batches of a connection, so that sending never waits for the broker."""
 _TURN_S = 0.002
 
 
 class _Publisher:
-    """One connection, what it has sent, and which of it is acknowledged."""
+    """One connection, with the numbers of sent and of unacknowledged messages."""
 
     def __init__(self, client: Client, subject: str, rate: float) -> None:
         self.client = client
@@ -32,7 +33,7 @@ class _Publisher:
         self._unacknowledged: deque[int] = deque()
 
     def send(self, elapsed_s: float) -> None:
-        """Send what is due, as far as the broker acknowledges."""
+        """Send the messages that are due, unless too many are unacknowledged."""
         while len(self._unacknowledged) < _MOST_BATCHES:
             due = int(elapsed_s * self._rate) - self._sent if self._rate else _BATCH
             count = min(due, _BATCH)
@@ -43,7 +44,7 @@ class _Publisher:
             self._unacknowledged.append(count)
 
     def receive(self) -> int:
-        """Read PONGs; returns how many messages they acknowledge."""
+        """Read PONGs; return the number of messages that they acknowledge."""
         pongs = self.client.receive().count(b"G")
         return sum(self._unacknowledged.popleft() for _ in range(pongs))
 

@@ -1,6 +1,6 @@
-"""Many receivers of one subject, each a connection that reads everything away, until standard input ends.
+"""Program with many subscribers to one subject, which discard all messages until standard input ends.
 
-`python -m hostile.receivers HOST:PORT SUBJECT COUNT`. It says "ready" when all are subscribed.
+`python -m hostile.receivers HOST:PORT SUBJECT COUNT`. The program prints "ready" when all have subscribed.
 """
 
 import select
@@ -12,7 +12,7 @@ from hostile.client import Client, parse_address, raise_descriptor_limit
 
 _PIECE = 1 << 18
 _PAUSE_S = 0.1
-"""Between two rounds of reading, so that one call reads many messages."""
+"""Seconds between two rounds of reading, so that one call reads many messages."""
 
 
 def main() -> None:

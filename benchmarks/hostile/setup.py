@@ -1,6 +1,5 @@
-"""The broker under attack, and processes and threads around it, all of which end with the attack."""
+"""Broker under attack, with the processes and threads of the attack, all of which end with it."""
 
-import json
 import select
 import signal
 import subprocess
@@ -15,21 +14,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any
 
-from measure import LOAD_CPU, ROOT, SERVER_CPU, START_TIMEOUT_S
+import servers
+from measure import LOAD_CPU, SERVER_CPU
+from servers import ROOT
 
-from hostile.client import Address, get, parse_address
+from hostile.client import TIMEOUT_S
 
 _CHILD_READY_S = 120.0
-"""Thousands of connections take a while on a busy machine."""
+"""Seconds until a child must be ready; thousands of connections take a while on a busy machine."""
 _CHILD_END_S = 60.0
 _POLL_S = 0.05
 _PAGE = 4096
-_OK = 200
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The driver that is attacked, and the processors of both sides."""
+    """Driver of the broker, and processors of broker and attackers."""
 
     driver: str
     server_cpu: str | None = SERVER_CPU
@@ -37,9 +37,9 @@ class Setup:
     load_cpu: str | None = LOAD_CPU
     """Processors of attackers and witnesses; None leaves them to the kernel."""
     quiet_s: float = 1.0
-    """Seconds for which a witness is watched before an attack."""
+    """Seconds before an attack in which the witness is measured undisturbed."""
     settle_s: float = 0.3
-    """Seconds after each step of an attack, so that a wait that it caused is not taken for the next one's."""
+    """Seconds after each step of an attack, so that its effects do not count for the next step."""
 
     @contextmanager
     def broker(
@@ -49,41 +49,31 @@ class Setup:
         shards: int | str = 1,
         nofile: int | None = None,
     ) -> Iterator["Broker"]:
-        """Start a broker, and kill it afterwards.
+        """Run a broker; kill it on exit.
 
         Args:
-            settings: Keys of its configuration, besides driver, shards and listeners.
-            shards: How many shards it has, or "auto".
-            nofile: Its limit of open files; None keeps the runner's.
+            settings: Keys of the configuration, besides driver, shards and listeners.
+            shards: Number of shards, or "auto".
+            nofile: Limit on open files. None keeps the limit of this process.
         """
-        command = _pinned(self.server_cpu)
-        command += [] if nofile is None else ["prlimit", f"--nofile={nofile}"]
-        command += [str(Path(sys.executable).parent / "subjectbus"), "serve", "--driver", self.driver]
-        for listener in ("tcp", "http", "monitor"):
-            command += [f"--{listener}", "127.0.0.1:0"]
-        for key, value in {"shards": shards, **settings}.items():
-            command += ["--" + key.replace("_", "-"), str(value)]
-        with tempfile.TemporaryFile() as log:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, bufsize=0)
-            try:
-                ready = _first_line(process, START_TIMEOUT_S)
-                if not ready.startswith(b"ready "):
-                    log.seek(0)
-                    raise SystemExit(f"{' '.join(command)} did not start: {log.read().decode()}")
-                addresses = dict(word.split("=", 1) for word in ready.decode().split()[1:])
-                yield Broker(process, **{name: parse_address(text) for name, text in addresses.items()})
-            finally:
-                _end(process)
+        prefix = servers.pinned(self.server_cpu)
+        prefix += [] if nofile is None else ["prlimit", f"--nofile={nofile}"]
+        options: dict[str, Any] = {"driver": self.driver, "shards": shards, **settings}
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Broker.start(Path(folder), prefix=prefix, **options) as broker,
+        ):
+            yield broker
 
     @contextmanager
     def child(self, module: str, *arguments: object) -> Iterator["Child"]:
-        """Run a module of this package in a process beside the attacker until it is finished.
+        """Run a module of this package in a process of its own; kill it on exit.
 
         Args:
-            module: The module's name; it says "ready" once it is, and ends when its standard input does.
-            arguments: Its command line.
+            module: Name of the module, which prints "ready" and ends when its standard input ends.
+            arguments: Command line of the module.
         """
-        command = [*_pinned(self.load_cpu), sys.executable, "-m", f"hostile.{module}"]
+        command = [*servers.pinned(self.load_cpu), sys.executable, "-m", f"hostile.{module}"]
         process = subprocess.Popen(
             [*command, *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -99,47 +89,34 @@ class Setup:
             _end(process)
 
     def load_test(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start `subjectbus loadtest` with the load's processors; the caller ends it."""
-        command = [str(Path(sys.executable).parent / "subjectbus"), "loadtest", *arguments]
+        """Start `subjectbus loadtest` on the processors of the load; the caller ends the process."""
+        command = [servers.subjectbus_command(), "loadtest", *arguments]
         if self.load_cpu is not None:
             command += ["--load-cpus", self.load_cpu]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
-@dataclass(frozen=True)
-class Broker:
-    """A broker that runs, with the addresses of its listeners."""
-
-    process: subprocess.Popen[bytes]
-    tcp: Address
-    http: Address
-    monitor: Address
+class Broker(servers.Broker):
+    """Running broker, with the memory and processor time that it uses."""
 
     def varz(self) -> dict[str, Any]:
-        """Return the counters of /varz."""
-        return self._read("/varz")
+        """Return the counters of /varz; an attack may delay them for as long as TIMEOUT_S."""
+        return self.read("/varz", timeout_s=TIMEOUT_S)
 
     def connection(self, cid: int) -> dict[str, Any]:
         """Return the row of /connz for one client."""
-        rows = self._read(f"/connz?cid={cid}")["connections"]
+        rows = self.read("/connz", timeout_s=TIMEOUT_S, cid=cid)["connections"]
         if not rows:
-            raise ConnectionError(f"the broker knows no client {cid}")
+            raise ConnectionError(f"the broker has no client with CID {cid}")
         row: dict[str, Any] = rows[0]
         return row
-
-    def _read(self, path: str) -> dict[str, Any]:
-        status, body = get(self.monitor, path)
-        if status != _OK:
-            raise ConnectionError(f"{path}: status {status}")
-        counters: dict[str, Any] = json.loads(body)
-        return counters
 
     def resident_bytes(self) -> int:
         """Return the resident memory of the process."""
         return int(self._proc("statm").read_text(encoding="ascii").split()[1]) * _PAGE
 
     def cpu_s(self) -> float:
-        """Return the processor time of all threads, in seconds: sched_info's nanoseconds, not clock ticks."""
+        """Return the processor time of all threads in seconds, from schedstat, which counts nanoseconds."""
         tasks = self._proc("task").glob("*/schedstat")
         return sum(int(one.read_text(encoding="ascii").split()[0]) for one in tasks) / 1e9
 
@@ -153,37 +130,41 @@ class Broker:
 
 @dataclass(frozen=True)
 class Child:
-    """A process beside the attacker."""
+    """Process of an attack, besides the attacker's own."""
 
     process: subprocess.Popen[bytes]
 
     def finish(self) -> bytes:
-        """Close its standard input and return everything that it says before it ends."""
-        said, _ = self.process.communicate(timeout=_CHILD_END_S)
+        """Close the process's standard input, wait for its end and return its remaining output."""
+        output, _ = self.process.communicate(timeout=_CHILD_END_S)
         if self.process.returncode:
             raise ChildProcessError(f"{self.process.args!r} ended with status {self.process.returncode}")
-        return said
+        return output
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Wait until a condition holds; TimeoutError that says what did not happen after `timeout_s`."""
+    """Wait until a condition holds.
+
+    Raises:
+        TimeoutError: It does not hold after `timeout_s`; the text begins with `what`.
+    """
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what} not within {timeout_s:.0f} s")
+            raise TimeoutError(f"{what}: not within {timeout_s:.0f} s")
         time.sleep(_POLL_S)
 
 
 @contextmanager
 def repeated(work: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call `work` every so many seconds until the block ends.
+    """Call a function repeatedly in a thread until the block ends.
 
     Args:
-        work: What is to be done; it returns soon.
+        work: Function to call, which returns soon.
         every_s: Seconds between the end of one call and the beginning of the next.
 
     Raises:
-        Exception: The first that `work` raised, which ended the calls.
+        Exception: The first exception of `work`, which ended the calls.
     """
     stop = threading.Event()
     failures: list[Exception] = []
@@ -207,12 +188,8 @@ def repeated(work: Callable[[], None], every_s: float) -> Iterator[None]:
         raise failures[0]
 
 
-def _pinned(cpus: str | None) -> list[str]:
-    return [] if cpus is None else ["taskset", "-c", cpus]
-
-
 def _first_line(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-    """Return what a process says when it is ready; empty when it ends or says nothing in time."""
+    """Return the first line that a process prints; empty if it ends or prints nothing in time."""
     out: IO[bytes] | None = process.stdout
     assert out is not None
     readable, _, _ = select.select([out], [], [], timeout_s)

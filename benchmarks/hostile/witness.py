@@ -1,4 +1,4 @@
-"""The other client of a broker under attack, seen from the attacker's process."""
+"""Witness of an attack: another client of the broker, which measures how long it waits for its messages."""
 
 import time
 from array import array
@@ -10,41 +10,44 @@ from hostile.finding import Finding, with_unit
 from hostile.setup import Broker, Child, Setup
 
 LONGEST_WAIT_MS = 50.0
-"""The bar of most attacks."""
+"""Bar of most attacks, in milliseconds."""
 _TAIL = 0.01
-"""Share of the time of which the 99th percentile leaves out the worst moments."""
+"""Share of the time, the worst, that the 99th percentile leaves out."""
 
 
 @dataclass
 class Window:
-    """A stretch of time in which something was done to the witness."""
+    """Period in which the attacker did one thing."""
 
     what: str
     begin: float
     end: float = 0.0
     remarks: list[str] = field(default_factory=list)
-    """Words of the attacker about it, such as the broker's refusal."""
+    """Remarks of the attacker, such as a refusal by the broker."""
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The waits of round trips in a window, in seconds."""
+    """Waits of the round trips in a window, in seconds."""
 
     longest: float
     p99: float
-    """Wait of a message sent at a random moment of the window. A client that is kept waiting sends nothing
-    meanwhile, so a percentile of round trips would count the longest wait once."""
+    """99th percentile of the wait of a message sent at a random time of the window.
+
+    It is not a percentile of the round trips: the witness sends nothing while it waits, so that would count
+    the longest wait only once.
+    """
 
     @classmethod
     def of(cls, lengths: Sequence[float]) -> "Waits":
-        """Work them out from the lengths of consecutive round trips."""
+        """Compute the waits from the lengths of consecutive round trips."""
         if not lengths:
             return cls(0.0, 0.0)
         ordered = sorted(lengths, reverse=True)
         allowed, total = _TAIL * sum(ordered), 0.0
         for count, length in enumerate(ordered, start=1):
             total += length
-            # Moments that wait longer than x are those in the first length - x of each trip.
+            # A message waits longer than x if it is sent in the first (length - x) seconds of a round trip.
             p99 = (total - allowed) / count
             if count == len(ordered) or p99 >= ordered[count]:
                 return cls(ordered[0], p99)
@@ -52,7 +55,7 @@ class Waits:
 
 
 class Witness:
-    """A client in a process of its own that always waits for a message which it has sent to itself."""
+    """Client in a process of its own that repeatedly sends a message to itself and waits for it."""
 
     def __init__(self, child: Child, settle_s: float) -> None:
         self._child = child
@@ -61,11 +64,11 @@ class Witness:
         self._begins = array("d")
         self._lengths = array("d")
         self.was_closed = False
-        """Whether the broker has ended the connection; known at the end."""
+        """Whether the broker closed the connection; known after `finish`."""
 
     @contextmanager
     def during(self, what: str) -> Iterator[Window]:
-        """Note the beginning and the end of what the attacker does."""
+        """Record the beginning and the end of the block as a window."""
         window = Window(what, time.perf_counter())
         self._windows.append(window)
         yield window
@@ -73,7 +76,7 @@ class Witness:
         time.sleep(self._settle_s)
 
     def finish(self) -> None:
-        """Take over all round trips, the last one included."""
+        """End the witness and read its round trips."""
         numbers = array("d")
         numbers.frombytes(self._child.finish())
         self.was_closed = bool(numbers[0])
@@ -81,20 +84,20 @@ class Witness:
 
     @property
     def last(self) -> float:
-        """When the last round trip ended, by time.perf_counter()."""
+        """End of the last round trip, by time.perf_counter()."""
         return self._begins[-1] + self._lengths[-1]
 
     def waits(self, window: Window) -> Waits:
-        """Return the waits of the round trips that were under way in a window."""
+        """Return the waits of the round trips that overlap a window."""
         trips = zip(self._begins, self._lengths, strict=True)
         return Waits.of([long for begin, long in trips if begin < window.end and begin + long > window.begin])
 
     def findings(self, bar_ms: float = LONGEST_WAIT_MS, *, may_be_closed: bool = False) -> list[Finding]:
-        """Return the longest wait of each window, beside that of the quiet time before.
+        """Return the longest wait of each window, beside the longest wait before the attack.
 
         Args:
-            bar_ms: The bar, in milliseconds.
-            may_be_closed: Whether the connection's end was due; otherwise it is a wait without end.
+            bar_ms: Bar of the waits, in milliseconds.
+            may_be_closed: Whether the broker may close the connection; if not, a close is an infinite wait.
         """
         quiet, *windows = self._windows
         quiet_ms = self.waits(quiet).longest * 1e3
@@ -114,12 +117,12 @@ class Witness:
 
 @contextmanager
 def watch(setup: Setup, broker: Broker, *, is_urgent: bool = False) -> Iterator[Witness]:
-    """Start a witness, watch it undisturbed for a while, and finish it when the attack is over.
+    """Start a witness, measure it undisturbed for a while, and finish it when the block ends.
 
     Args:
-        setup: Where it runs.
-        broker: Whose client it is.
-        is_urgent: Whether it runs before all others of the load's core, for attackers who fill that.
+        setup: Setup of the attack.
+        broker: Broker that the witness connects to.
+        is_urgent: Whether the witness has priority on its core, for attackers that keep the core busy.
     """
     host, port = broker.tcp
     with setup.child("witness_client", f"{host}:{port}", *(["urgent"] if is_urgent else [])) as child:

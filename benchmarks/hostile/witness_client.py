@@ -1,9 +1,9 @@
-"""The witness: sends a message to itself, waits for it, and begins again, until standard input ends.
+"""Program that sends a message to itself, waits for it, and repeats this until standard input ends.
 
-`python -m hostile.witness_client HOST:PORT [urgent]`. An urgent one runs before all others of its core, where
-the system lets it: how long they keep a client waiting is not the broker's doing. It says "ready", and at
-the end three kinds of numbers, all doubles of this machine: 1 when the broker has closed the connection and
-else 0, then of each round trip its beginning by CLOCK_MONOTONIC and its length, both in seconds.
+`python -m hostile.witness_client HOST:PORT [urgent]`. With "urgent" it has priority over other processes of
+its core if the system permits it, since a wait for the core is not caused by the broker. The program prints
+"ready" when it has subscribed. At the end it writes doubles of this machine: 1 if the broker closed the
+connection, or else 0; then begin (by CLOCK_MONOTONIC) and length of each round trip, in seconds.
 """
 
 import gc
@@ -17,11 +17,11 @@ from contextlib import suppress
 from hostile.client import Client, parse_address
 
 _LAST_REPLY_S = 30.0
-"""Time that the last message has to come back once standard input has ended."""
+"""Seconds in which the last message must come back after standard input has ended."""
 
 
 def main() -> None:
-    """Run until standard input ends, or the connection."""
+    """Run until standard input or the connection ends."""
     gc.disable()
     if "urgent" in sys.argv[2:]:
         with suppress(PermissionError):
@@ -47,10 +47,10 @@ def main() -> None:
 
 
 def _await(client: Client, missing: int) -> bool:
-    """Wait for the message's bytes; whether standard input has ended meanwhile.
+    """Wait for the bytes of a message; return whether standard input ended in the meantime.
 
     Raises:
-        OSError: The connection ended first, or time was up.
+        OSError: The connection ended first, or the time was over.
     """
     has_ended = False
     while missing > 0:

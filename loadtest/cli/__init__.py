@@ -14,6 +14,7 @@ _COMMANDS = {
     "report": "Make the reports of the result folder DIR anew, or print them.",
     "run": "Run SCENARIO, a shipped one by name or a TOML file.",
     "scenarios": "List the shipped scenarios.",
+    "schema": "Print the JSON Schema of a scenario file or a hosts file.",
 }
 
 

@@ -5,15 +5,16 @@ from pathlib import Path
 
 import click
 
-from loadtest.experiments.compare import compare_runs, read_sides
-from loadtest.report.compare import render_comparison, show_comparison, to_csv, to_markdown, to_text
-from loadtest.report.console import Screen
-from loadtest.report.pages import write_text
+from loadtest import api
+from loadtest.cli.options import named_as_options
+from loadtest.cli.outputs import Outputs, junit_option
+from loadtest.report import html, markdown, terminal
+from loadtest.report.artifacts import write_text
+from loadtest.report.compare import to_document, to_records
 from subjectbus import UsageError
 from subjectbus.printable import echo
 
-_LEAST = 2
-_FORMS = {"table": to_text, "markdown": to_markdown, "csv": to_csv, "html": render_comparison}
+_FORMS = {"table": terminal.to_text, "markdown": markdown.render, "html": html.render}
 
 
 @click.command()
@@ -24,45 +25,55 @@ _FORMS = {"table": to_text, "markdown": to_markdown, "csv": to_csv, "html": rend
     default=5.0,
     show_default=True,
     metavar="PERCENT",
-    help="By how much a figure may be worse than the first run's.",
+    help="By how much a metric may be worse than the first run's.",
 )
 @click.option(
     "--judge",
-    "judged",
     multiple=True,
-    metavar="FIGURE",
-    help="Judge this figure alone, such as latency_us.max; repeatable.",
+    metavar="METRIC",
+    help="Judge this metric alone, such as latency_us.max; repeatable.",
 )
 @click.option(
     "--format",
     "form",
-    type=click.Choice(list(_FORMS)),
+    type=click.Choice([*_FORMS, "csv"]),
     default="table",
     show_default=True,
     help="How the comparison is written.",
 )
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Else to standard output.")
+@junit_option
 def compare(
-    folders: tuple[Path, ...], *, tolerance: float, judged: tuple[str, ...], form: str, out: Path | None
+    folders: tuple[Path, ...],
+    *,
+    tolerance: float,
+    judge: tuple[str, ...],
+    form: str,
+    out: Path | None,
+    junit: Path | None,
 ) -> int:
     """Set runs side by side; the first DIR is the baseline.
 
     A DIR is the result folder of a run, or that of a repeated one.
 
-    Exit status: 0 no regression, 1 a figure is worse by more than the tolerance, or something held in the
+    Exit status: 0 no regression, 1 a metric is worse by more than the tolerance, or something held in the
     baseline alone, 2 unusable arguments or folders.
     """
-    if len(folders) < _LEAST:
-        raise UsageError("compare: two result folders or more are needed")
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"--out {out}: there is no folder {out.parent}")
-    comparison = compare_runs(read_sides(folders), tolerance / 100, judged)
-    if out is not None:
-        write_text(out, _FORMS[form](comparison))
-    elif form == "table" and sys.stdout.isatty():
-        show_comparison(comparison, Screen())
+    outputs = Outputs(junit)
+    with outputs.on_failure("comparison"), named_as_options({"runs": "compare"}):
+        comparison = api.compare(folders, tolerance=tolerance, judge=judge)
+    document = to_document(comparison)
+    if out is None and form == "table" and sys.stdout.isatty():
+        terminal.show(document, terminal.Screen())
     else:
-        echo(_FORMS[form](comparison), nl=False)
+        text = to_records(comparison).to_csv() if form == "csv" else _FORMS[form](document)
+        if out is None:
+            echo(text, nl=False)
+        else:
+            write_text(out, text)
     for regression in comparison.regressions:
         echo(f"regression: {regression}", err=True)
-    return 1 if comparison.regressions else 0
+    outputs.write(comparison)
+    return 0 if comparison.holds else 1

@@ -13,8 +13,9 @@ from rich.text import Text
 from loadtest.hosts.check import HostReport, check_hosts
 from loadtest.hosts.facts import Facts
 from loadtest.hosts.identity import build_id
-from loadtest.plan.inventory import load_inventory
-from loadtest.plan.scenario import AnyScenario, TransportsScenario, load_scenario
+from loadtest.scenario.inventory import load_inventory
+from loadtest.scenario.kinds import AnyScenario, TransportsScenario
+from loadtest.scenario.load import load_scenario
 from subjectbus import __version__
 from subjectbus.printable import echo
 

@@ -1,28 +1,34 @@
-"""The options that every command that runs a scenario takes, and what they make of it."""
+"""What the commands that run a scenario share: their options, and how a call becomes an exit status."""
 
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from loadtest.plan.inventory import load_inventory
-from loadtest.plan.scenario import Plan, Scenario, TransportsScenario, load_scenario, with_transport
-from loadtest.plan.target import parse_monitor, parse_target
-from loadtest.processes.child import parse_cpus
-from loadtest.result.folder import claimed, default_folder
-from loadtest.result.thresholds import parse_thresholds
-from loadtest.run.execution import Options, require_limits
-from loadtest.run.placement import Manned, fit_to_hosts
+from loadtest.api import open_screen
+from loadtest.cli.outputs import Outputs, junit_option
+from loadtest.errors import ArgumentError, RunError
+from loadtest.report import capacity, repeated, terminal
+from loadtest.report.document import Document
+from loadtest.report.live import Console
+from loadtest.result.capacity import Capacity
+from loadtest.result.checks import describe_lateness
+from loadtest.result.folder import default_folder
+from loadtest.result.repeated import Repeated
+from loadtest.result.schema import Result
+from loadtest.scenario.kinds import Plan
+from loadtest.scenario.load import load_scenario
 from subjectbus import UsageError
 from subjectbus.printable import echo
 
 _CPUS = "LIST"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+_Outcome = TypeVar("_Outcome", Result, Repeated, Capacity)
 
 _OPTIONS = (
     click.argument("scenario"),
@@ -35,18 +41,17 @@ _OPTIONS = (
     ),
     click.option(
         "--target",
-        "target_url",
         metavar="URL",
         help="A running server: nats://H:P, ws://H:P/ or http://H:P/. Else an own broker.",
     ),
     click.option(
         "--monitor-url",
+        "monitor",
         metavar="URL",
         help="Where the target tells its counters, [http://]H:P: they are set beside the load's.",
     ),
     click.option(
         "--hosts",
-        "hosts_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
         help="Run on the machines of a hosts file, over SSH. Else on this one.",
@@ -57,108 +62,97 @@ _OPTIONS = (
     click.option(
         "--server-pid", type=int, metavar="PID", help="The target's process on this machine, to be sampled."
     ),
+    junit_option,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """The options, as given."""
-
-    scenario: str
-    quiet: bool
-    overrides: tuple[str, ...]
-    target_url: str | None
-    monitor_url: str | None
-    broker_cpus: str | None
-    load_cpus: str | None
-    server_pid: int | None
-    hosts_file: Path | None
+_SPELLED = {"monitor": "--monitor-url", "from_rate": "--from", "to_rate": "--to", "times": "--repeat"}
+"""Options that are not called as the arguments that they become."""
 
 
 def running_options(command: _Command) -> _Command:
-    """Adds the options; the command takes them by keyword, for `Asked`."""
+    """Add the options, which the command hands on to `carry_out`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-@contextmanager
-def planned_run(asked: Asked, out: Path | None, prefix: str = "") -> Iterator[tuple[Plan, Options, Path]]:
-    """The scenario, how it is run, and its result folder, with the machines of a hosts file at hand.
+def carry_out(
+    call: Callable[..., _Outcome],
+    scenario: str,
+    overrides: tuple[str, ...],
+    out: Path | None,
+    *,
+    prefix: str = "",
+    junit: Path | None,
+    quiet: bool,
+    **arguments: object,
+) -> _Outcome:
+    """Call a function of `loadtest` as a command does, show the outcome and return it.
 
-    The folder is claimed before any machine is connected to.
+    The partial results of a run that failed are shown, too, before its RunError goes on.
 
     Args:
-        asked: The options of the command line.
-        out: The result folder; None for one of the scenario's name.
+        call: The function.
+        scenario: Name or path of the scenario.
+        overrides: Texts of `--set`.
+        out: Result folder; None for one of the scenario's name.
         prefix: Beginning of that name.
-
-    Raises:
-        UsageError: Options that contradict each other, or that nothing can be run with.
-        HostError: A host cannot be reached or used.
+        junit: File for the verdicts; None for none.
+        quiet: Whether to show errors alone.
+        arguments: Further arguments of the function.
     """
-    plan, options = _plan_run(asked)
-    folder = out or default_folder(prefix + plan.name)
-    with claimed(folder):
-        if asked.hosts_file is None:
-            for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
-                require_limits(part)
-            yield plan, options, folder
-            return
-        with _on_hosts(plan, options, asked.hosts_file, quiet=asked.quiet) as (plan, options):
-            yield plan, options, folder
+    outputs = Outputs(junit)
+    command = ["subjectbus", *sys.argv[1:]]
+    with _as_command(), outputs.on_failure(scenario), named_as_options():
+        plan = load_scenario(scenario, overrides)
+        folder = out or default_folder(prefix + plan.name)
+        try:
+            outcome = call(plan, out=folder, progress=not quiet, command=command, **arguments)
+        except RunError as error:
+            _show(error.result, plan, folder, quiet=quiet)
+            raise
+        _show(outcome, plan, folder, quiet=quiet)
+    outputs.write(outcome)
+    return outcome
+
+
+def _show(outcome: object, plan: Plan, folder: Path, *, quiet: bool) -> None:
+    match outcome:
+        case Result():
+            Console(plan, quiet=quiet).conclude(outcome, folder)
+        case Repeated():
+            _show_document(repeated.to_document(outcome), folder, quiet=quiet)
+        case Capacity():
+            _show_document(capacity.to_document(outcome), folder, quiet=quiet)
+    if not quiet and isinstance(outcome, Result | Repeated) and (text := describe_lateness(outcome)):
+        echo(text, err=True)
+
+
+def _show_document(document: Document, folder: Path, *, quiet: bool) -> None:
+    screen = open_screen(quiet=quiet)
+    terminal.show(document, screen)
+    screen.print(f"result folder: {folder}", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
-def _on_hosts(
-    plan: Plan, options: Options, hosts_file: Path, *, quiet: bool
-) -> Iterator[tuple[Plan, Options]]:
-    if isinstance(plan, TransportsScenario):
-        raise UsageError(f"--hosts: scenario {plan.name} compares transports on one machine")
-    inventory = load_inventory(hosts_file)
-    has_target = options.target is not None
-    inventory.require_roles(has_target=has_target, needs_providers=isinstance(plan, Scenario))
-    plan = fit_to_hosts(plan, inventory.hosts, has_target=has_target)
-    # Imported here: SSH takes a while to load, and most runs are on one machine.
-    from loadtest.hosts.machines import open_machines  # noqa: PLC0415
-
-    with open_machines(inventory.hosts, _say(quiet=quiet)) as machines:
-        hosts = [Manned(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
-        yield plan, replace(options, hosts=hosts)
+def named_as_options(spelled: Mapping[str, str] = _SPELLED) -> Iterator[None]:
+    """Put the command's option for the argument that an error names."""
+    try:
+        yield
+    except ArgumentError as error:
+        option = spelled.get(error.name, f"--{error.name.replace('_', '-')}")
+        raise UsageError(f"{option}: {error.why}") from error
 
 
-def _say(*, quiet: bool) -> Callable[[str], None]:
-    return (lambda _: None) if quiet else partial(echo, err=True)
-
-
-def _plan_run(asked: Asked) -> tuple[Plan, Options]:
-    target_url, monitor_url = asked.target_url, asked.monitor_url
-    if target_url is None and asked.server_pid is not None:
-        raise UsageError("--server-pid: the own broker is sampled anyway; it goes with --target")
-    if target_url is None and monitor_url is not None:
-        raise UsageError("--monitor-url: the own broker's is read anyway; it goes with --target")
-    if target_url is not None and asked.broker_cpus is not None:
-        raise UsageError("--broker-cpus: there is no own broker with --target")
-    for option, value in (
-        ("--broker-cpus", asked.broker_cpus),
-        ("--load-cpus", asked.load_cpus),
-        ("--server-pid", asked.server_pid),
-    ):
-        if asked.hosts_file is not None and value is not None:
-            raise UsageError(
-                f"{option}: is of this machine; with --hosts, the hosts file has cpus for each host"
-            )
-    plan = load_scenario(asked.scenario, asked.overrides)
-    parse_thresholds(plan.thresholds)
-    target = parse_target(target_url) if target_url is not None else None
-    if target is not None:
-        plan = with_transport(plan, target.transport)
-        monitor_url = monitor_url or plan.monitor
-    return plan, Options(
-        target=target,
-        monitor=parse_monitor(monitor_url) if monitor_url else None,
-        server_pid=asked.server_pid,
-        broker_cpus=parse_cpus(asked.broker_cpus) if asked.broker_cpus is not None else None,
-        load_cpus=parse_cpus(asked.load_cpus) if asked.load_cpus is not None else None,
-        command=["subjectbus", *sys.argv[1:]],
-    )
+@contextmanager
+def _as_command() -> Iterator[None]:
+    """Let a signal that a run has taken end nothing else."""
+    previous = {
+        number: signal.signal(number, lambda *_: None)
+        for number in _SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

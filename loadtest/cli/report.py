@@ -1,16 +1,24 @@
 """`subjectbus loadtest report`: the report of a run that is over."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
+import msgspec
 
+from loadtest.ci.benchmarks import to_bencher, to_github_benchmark
 from loadtest.report import artifacts
-from loadtest.report.experiments import find_experiment
-from loadtest.report.markdown import to_markdown
-from loadtest.report.spreadsheet import to_csv
-from loadtest.result.schema import read_result
+from loadtest.result.documents import as_document_error
 from subjectbus.printable import echo
+
+_FEEDS: dict[str, Callable[[Any], Any]] = {
+    "bencher": to_bencher,
+    "github-smaller": partial(to_github_benchmark, better="lower"),
+    "github-bigger": partial(to_github_benchmark, better="higher"),
+}
+"""Formats of benchmark feeds."""
 
 
 @click.command()
@@ -18,30 +26,25 @@ from subjectbus.printable import echo
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["html", "markdown", "csv"]),
+    type=click.Choice(["html", "markdown", "csv", *_FEEDS]),
     default="html",
-    help="html writes the folder's reports anew; the others are printed on standard output.",
+    help="html writes the folder's reports anew; the others are printed on standard output. bencher and "
+    "github-... are JSON for Bencher and for github-action-benchmark.",
 )
-def report(folder: Path, form: Literal["html", "markdown", "csv"]) -> None:
+def report(folder: Path, form: str) -> None:
     """Make the reports of the result folder DIR anew, or print them.
 
     Anew means everything that follows from result.json: report.html, report.md, latency.hgrm and
     timeline.parquet. DIR may also be the folder of a search for the capacity, or of repeated runs. Exit
     status: 0, 2 DIR is no result folder of this version, 3 it cannot be written.
     """
-    experiment = find_experiment(folder)
     if form == "html":
-        if experiment is not None:
-            experiment.render_again()
-        else:
-            artifacts.render_again(folder)
+        artifacts.render_again(folder)
         echo(folder / "report.html")
-        return
-    if experiment is not None:
-        echo(experiment.to_text(form), nl=False)
-        return
-    result = read_result(folder)
-    render = to_markdown if form == "markdown" else to_csv
-    with artifacts.blaming(folder / "result.json"):
-        text = render(result)
-    echo(text, nl=False)
+    elif form in _FEEDS:
+        outcome = artifacts.read_outcome(folder)
+        with as_document_error(folder):
+            feed = msgspec.json.encode(_FEEDS[form](outcome))
+        echo(msgspec.json.format(feed, indent=2).decode())
+    else:
+        echo(artifacts.to_text(folder, "csv" if form == "csv" else "markdown"), nl=False)

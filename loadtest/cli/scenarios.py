@@ -2,7 +2,7 @@
 
 import click
 
-from loadtest.plan.scenario import shipped_scenarios
+from loadtest.scenario.load import shipped_scenarios
 from subjectbus.printable import echo
 
 

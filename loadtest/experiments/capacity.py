@@ -1,6 +1,7 @@
 """The search for the highest rate that holds the objectives: its plan, and the loop around its probes."""
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,19 +10,22 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from loadtest.errors import ScenarioError
+from loadtest.errors import ArgumentError, ScenarioError
 from loadtest.experiments.judgement import LEAST_SHARE, judge_probe
 from loadtest.experiments.search import Search
-from loadtest.experiments.single import RunInto
-from loadtest.plan.scenario import AnyScenario, Plan, TransportsScenario
-from loadtest.processes.interrupts import Interrupts
-from loadtest.report.canvas import figure_text
-from loadtest.result.capacity import FILE, Capacity, Ending, Probe, Purpose
+from loadtest.result.capacity import FILE, Baseline, Capacity, Ending, Probe, Purpose, read_capacity
 from loadtest.result.documents import write_document
+from loadtest.result.metrics import number_text
 from loadtest.result.thresholds import Threshold, parse_thresholds
+from loadtest.runner.single import RunFunction
 from loadtest.sampling.environment import describe_environment
-from subjectbus import UsageError
+from loadtest.scenario.kinds import AnyScenario, Plan, TransportsScenario
+from loadtest.workers.interrupts import Interrupts
 
+PRECISIONS = (0.0005, 0.5)
+"""The finest and the coarsest precision of a search, as shares."""
+LEAST_PROBE_S = 1.0
+_ALL_PERCENT = 100
 _FIRST_SHARE = 1 / 8  # doubling meets the scenario's own rate again
 
 Tell = Callable[[str], None]
@@ -39,11 +43,58 @@ class SearchPlan:
     probe_s: float
     target: str | None = None
     command: Sequence[str] = ()
+    baseline: "BaselinePlan | None" = None
 
     def probe(self, rate: float) -> AnyScenario:
         """The scenario of one probe."""
         exprs = tuple(objective.expr for objective in self.objectives)
-        return structs.replace(self.scenario, rate=rate, duration_s=self.probe_s, thresholds=exprs, soak=None)
+        # A late load generator makes no rate fail by itself: latencies count from the plan. Reasons name it.
+        return structs.replace(
+            self.scenario,
+            rate=rate,
+            duration_s=self.probe_s,
+            thresholds=exprs,
+            max_send_lag_ms=0.0,
+            soak=None,
+        )
+
+
+@dataclass(frozen=True)
+class BaselinePlan:
+    """An earlier search to compare with."""
+
+    folder: str
+    search: Capacity
+    tolerance: float
+    """Share by which the capacity may be lower."""
+
+    def judge(self, capacity: float | None) -> Baseline:
+        """Compare a capacity with that of the earlier search."""
+        before = self.search.capacity or 0.0
+        change = (capacity or 0.0) / before - 1
+        holds = change >= -self.tolerance
+        return Baseline(
+            folder=self.folder, capacity=before, tolerance=self.tolerance, change=change, holds=holds
+        )
+
+
+def plan_baseline(baseline: str | os.PathLike[str] | Capacity, tolerance: float) -> BaselinePlan:
+    """Return an earlier search, given by its folder or itself, to compare another one with.
+
+    Args:
+        baseline: The search.
+        tolerance: Percent by which the capacity may be lower, at least 0.
+
+    Raises:
+        UsageError: It found no capacity, cannot be read, or the tolerance is not a percentage.
+    """
+    if not 0 <= tolerance < _ALL_PERCENT:
+        raise ArgumentError("tolerance", f"expected 0 to 100 %, got {tolerance:g}")
+    search = baseline if isinstance(baseline, Capacity) else read_capacity(Path(baseline))
+    folder = "" if isinstance(baseline, Capacity) else os.fspath(baseline)
+    if not search.capacity:
+        raise ArgumentError("baseline", f"{folder or 'the search'} found no capacity: {search.explanation}")
+    return BaselinePlan(folder, search, tolerance / _ALL_PERCENT)
 
 
 def plan_search(
@@ -54,6 +105,7 @@ def plan_search(
     to_rate: float | None,
     precision: float,
     probe_s: float,
+    baseline: BaselinePlan | None = None,
 ) -> SearchPlan:
     """The search for a scenario's capacity; without `slos` its own thresholds are the objectives.
 
@@ -66,14 +118,23 @@ def plan_search(
             f"{where}: a search for the capacity needs an open loop, with rate= and no outstanding="
         )
     lowest = plan.rate * _FIRST_SHARE if from_rate is None else from_rate
-    for name, value in (("--from", lowest), ("--to", to_rate)):
+    for name, value in (("from_rate", lowest), ("to_rate", to_rate)):
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{name}: expected a rate above 0, got {value:g}")
+            raise ArgumentError(name, f"expected a rate above 0, got {value:g}")
     if to_rate is not None and to_rate < lowest:
-        raise UsageError(f"--to: {to_rate:g} is below the lowest rate, {lowest:g}")
+        raise ArgumentError("to_rate", f"{to_rate:g} is below the lowest rate, {lowest:g}")
+    finest, coarsest = PRECISIONS
+    if not finest <= precision <= coarsest:
+        raise ArgumentError("precision", f"expected a share from {finest} to {coarsest}, got {precision:g}")
+    if not (math.isfinite(probe_s) and probe_s >= LEAST_PROBE_S):
+        raise ArgumentError("probe_s", f"expected at least {LEAST_PROBE_S:g} s, got {probe_s:g}")
+    objectives = parse_thresholds(tuple(slos) or plan.thresholds)
+    if baseline is not None:
+        _require_comparable(baseline, objectives, precision)
     return SearchPlan(
         scenario=plan,
-        objectives=parse_thresholds(tuple(slos) or plan.thresholds),
+        baseline=baseline,
+        objectives=objectives,
         from_rate=lowest,
         to_rate=to_rate,
         precision=precision,
@@ -81,16 +142,34 @@ def plan_search(
     )
 
 
+def _require_comparable(baseline: BaselinePlan, objectives: Sequence[Threshold], precision: float) -> None:
+    ours, theirs = [one.expr for one in objectives], baseline.search.objectives
+    if sorted(ours) != sorted(theirs):
+        what = f"{'; '.join(theirs) or 'none'}, and this search {'; '.join(ours) or 'none'}"
+        raise ArgumentError("baseline", f"has other objectives: {what}")
+    if baseline.tolerance < precision:
+        finer = f"{100 * baseline.tolerance:g} % is finer than the search, {100 * precision:g} %"
+        raise ArgumentError("tolerance", f"{finer}; a finer precision takes more runs")
+
+
 def find_capacity(
-    plan: SearchPlan, folder: Path, run_into: RunInto, interrupts: Interrupts, tell: Tell
+    plan: SearchPlan, folder: Path | None, run_into: RunFunction, interrupts: Interrupts, tell: Tell
 ) -> Capacity:
-    """Probes until the edge is found, writing capacity.json after each; a Ctrl-C keeps what was found."""
+    """Probe until the edge is found, and return the search; after an interrupt, as far as it has come.
+
+    With a folder, capacity.json is written after each probe.
+    """
     return _Loop(plan, folder, run_into, interrupts, tell).run()
 
 
 class _Loop:
     def __init__(
-        self, plan: SearchPlan, folder: Path, run_into: RunInto, interrupts: Interrupts, tell: Tell
+        self,
+        plan: SearchPlan,
+        folder: Path | None,
+        run_into: RunFunction,
+        interrupts: Interrupts,
+        tell: Tell,
     ) -> None:
         self._plan = plan
         self._folder = folder
@@ -130,7 +209,8 @@ class _Loop:
         number = len(self._probes) + 1
         name = f"probe-{number:02}-{rate:.12g}"
         self._tell(f"probe {number}: {describe_step(rate, purpose, self._search)}")
-        result = self._run_into(self._plan.probe(rate), self._folder / name)
+        folder = None if self._folder is None else self._folder / name
+        result = self._run_into(self._plan.probe(rate), folder)
         self._environment = result.environment
         probe = judge_probe(
             result,
@@ -145,6 +225,9 @@ class _Loop:
 
     def _write(self, ending: Ending) -> Capacity:
         plan, held = self._plan, self._search.held
+        is_over = ending in ("found", "at_most", "none")
+        baseline = plan.baseline.judge(held) if is_over and plan.baseline is not None else None
+        explanation = self._explain(ending)
         holding = [probe for probe in self._probes if probe.verdict == "holds" and probe.rate == held]
         capacity = Capacity(
             scenario=msgspec.to_builtins(plan.scenario),
@@ -157,7 +240,8 @@ class _Loop:
             precision=plan.precision,
             probe_s=plan.probe_s,
             ending=ending,
-            explanation=self._explain(ending),
+            explanation=explanation if baseline is None else f"{explanation}; {baseline.text}",
+            baseline=baseline,
             capacity=held,
             capacity_achieved=holding[-1].achieved_rate if holding else None,
             fails_at=self._search.failed,
@@ -165,7 +249,7 @@ class _Loop:
             environment=self._environment,
             command=list(plan.command),
         )
-        if self._probes:
+        if self._probes and self._folder is not None:
             write_document(capacity, self._folder / FILE)
         return capacity
 
@@ -206,7 +290,7 @@ def describe_step(rate: float, purpose: Purpose, search: Search) -> str:
 
 def describe_outcome(probe: Probe) -> str:
     """The verdict of a probe in a line, with its reasons."""
-    latency = f", p99 {figure_text(probe.latency_us.p99 / 1000)} ms" if probe.latency_us else ""
+    latency = f", p99 {number_text(probe.latency_us.p99 / 1000)} ms" if probe.latency_us else ""
     figures = f"achieved {probe.achieved_rate:,.0f}/s{latency}"
     text = f"probe {probe.number}: {probe.rate:,.10g}/s {probe.verdict}: {figures}"
     return "; ".join([text, *probe.reasons])

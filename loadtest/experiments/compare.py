@@ -1,23 +1,25 @@
-"""Runs side by side: which figures differ, and which of the differences are regressions."""
+"""Runs side by side: which metrics differ, and which of the differences are regressions."""
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import structs
 
-from loadtest.errors import ScenarioError
-from loadtest.experiments.repeat import spread_figures, summarise_runs
-from loadtest.report.artifacts import blaming
-from loadtest.report.compare import Cell, Comparison, Row, Verdict
-from loadtest.report.compare_charts import Curve
-from loadtest.report.verdicts import complaints, describe_value
+from loadtest.errors import ArgumentError, ResultError
+from loadtest.experiments.repeat import spread_metrics, summarise_runs
 from loadtest.result import capacity, repeated
-from loadtest.result.figures import Figure
+from loadtest.result.checks import describe_value, failed_checks
+from loadtest.result.comparison import Cell, Comparison, Curve, Row, Verdict, describe_change
+from loadtest.result.documents import as_document_error
 from loadtest.result.histogram import Histogram
+from loadtest.result.metrics import Metric
 from loadtest.result.paths import flatten
-from loadtest.result.repeated import FigureSpread, Repeated, read_repeated
+from loadtest.result.repeated import MetricSpread, Repeated, read_repeated
 from loadtest.result.schema import Result, read_result
 from subjectbus import UsageError, settings
 
@@ -36,19 +38,23 @@ class Side:
     """Of all runs that came to their end."""
 
     @property
-    def spreads(self) -> dict[Figure, FigureSpread]:
-        """By figure."""
-        return {spread.figure: spread for spread in self.summary.figures}
+    def spreads(self) -> dict[Metric, MetricSpread]:
+        """By metric."""
+        return {spread.metric: spread for spread in self.summary.metrics}
 
 
-def read_sides(folders: Sequence[Path]) -> list[Side]:
-    """The runs in the folders, named after these.
+Source = str | os.PathLike[str] | Result | Sequence[Result]
+"""The folder of a run or of repeated ones, a result, or the results of several runs of the same."""
+
+
+def read_sides(runs: Sequence[Source] | Mapping[str, Source]) -> list[Side]:
+    """Return the runs as sides, by their names, or else named after their folders or positions.
 
     Raises:
-        ScenarioError: One is no folder of a run or of a repeated one, or cannot be read.
+        ResultError: A folder does not have a run or a series of repeated runs, or cannot be read.
     """
-    names = _names(folders)
-    return [_read_side(folder, name) for folder, name in zip(folders, names, strict=True)]
+    named = runs.items() if isinstance(runs, Mapping) else zip(_names(runs), runs, strict=True)
+    return [_side(name, source) for name, source in named]
 
 
 def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] = ()) -> Comparison:
@@ -56,28 +62,28 @@ def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] 
 
     Args:
         sides: At least two.
-        tolerance: The share by which a judged figure may be worse.
-        judged: Names of the figures to judge; without any, those that are judged by default.
+        tolerance: The share by which a judged metric may be worse.
+        judged: Names of the metrics to judge; without any, those that are judged by default.
 
     Raises:
-        UsageError: The first has no figures, no side has a judged one, or nothing says what would be better.
+        UsageError: The first has no metrics, no side has a judged one, or nothing says what would be better.
     """
     baseline, *others = sides
-    if not baseline.summary.figures:
+    if not baseline.summary.metrics:
         why = baseline.summary.error or "it has no run"
-        raise UsageError(f"compare: {baseline.name} has no figures to compare with: {why}")
+        raise UsageError(f"compare: {baseline.name} has no metrics to compare with: {why}")
     spreads = [side.spreads for side in sides]
-    figures = list(dict.fromkeys(figure for of_side in spreads for figure in of_side))
-    figures.sort(key=lambda figure: _position(figure, spreads))
-    chosen = _choose(figures, judged)
-    rows = [_row(figure, spreads, tolerance, is_judged=figure in chosen) for figure in figures]
-    regressions = [
-        text
-        for number, side in enumerate(others, 1)
-        for text in [*_broken(baseline, side), *_worse(rows, baseline, side, number, tolerance)]
-    ]
+    metrics = list(dict.fromkeys(metric for of_side in spreads for metric in of_side))
+    metrics.sort(key=lambda metric: _position(metric, spreads))
+    chosen = _choose(metrics, judged)
+    rows = [_row(metric, spreads, tolerance, is_judged=metric in chosen) for metric in metrics]
+    names = [side.name for side in sides]
+    regressions: list[str] = []
+    for number, side in enumerate(others, 1):
+        worse = (describe_change(row, number, names, tolerance) for row in rows)
+        regressions += [*_broken(baseline, side), *(text for text in worse if text is not None)]
     return Comparison(
-        names=[side.name for side in sides],
+        names=names,
         runs=[len(side.results) for side in sides],
         rows=rows,
         tolerance=tolerance,
@@ -88,7 +94,7 @@ def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] 
 
 
 def judge_change(
-    figure: Figure, before: FigureSpread, after: FigureSpread, tolerance: float
+    metric: Metric, before: MetricSpread, after: MetricSpread, tolerance: float
 ) -> tuple[float | None, Verdict]:
     """By which share the median has changed, and whether that is for the better or the worse.
 
@@ -96,9 +102,9 @@ def judge_change(
     differ by among themselves.
     """
     change = _change(before.median, after.median)
-    if figure.better is None:
+    if metric.better is None:
         return change, "not judged"
-    gain = change if figure.better == "higher" else -change
+    gain = change if metric.better == "higher" else -change
     if abs(gain) <= tolerance:
         return change, "same"
     if abs(after.median - before.median) <= max(before.spread, after.spread):
@@ -113,45 +119,30 @@ def _change(before: float, after: float) -> float:
 
 
 def _row(
-    figure: Figure, spreads: Sequence[Mapping[Figure, FigureSpread]], tolerance: float, *, is_judged: bool
+    metric: Metric, spreads: Sequence[Mapping[Metric, MetricSpread]], tolerance: float, *, is_judged: bool
 ) -> Row:
-    first, *others = (of_side.get(figure) for of_side in spreads)
+    first, *others = (of_side.get(metric) for of_side in spreads)
     cells = [Cell(first, None, "absent" if first is None else "baseline")]
     for of_side, other in zip(spreads[1:], others, strict=True):
         if first is None or other is None:
-            # A failed run has no figures at all, which is said once.
+            # A failed run has no metrics at all, which is said once.
             is_missing = is_judged and first is not None and of_side
             cells.append(Cell(other, None, "missing" if is_missing else "absent"))
             continue
-        change, verdict = judge_change(figure, first, other, tolerance)
+        change, verdict = judge_change(metric, first, other, tolerance)
         cells.append(Cell(other, change, verdict if is_judged else "not judged"))
-    return Row(figure, cells)
+    return Row(metric, cells)
 
 
-def _choose(figures: Sequence[Figure], judged: Sequence[str]) -> list[Figure]:
+def _choose(metrics: Sequence[Metric], judged: Sequence[str]) -> list[Metric]:
     if not judged:
-        return [figure for figure in figures if figure.judged]
-    by_name = {figure.name: figure for figure in figures if figure.better is not None}
+        return [metric for metric in metrics if metric.judged]
+    by_name = {metric.path: metric for metric in metrics if metric.better is not None}
     for name in judged:
         if name not in by_name:
             hint = settings.suggestion(name, by_name) or f" (choose from {', '.join(by_name)})"
-            raise UsageError(f'--judge: no figure "{name}" in these runs{hint}')
+            raise ArgumentError("judge", f'no metric "{name}" in these runs{hint}')
     return [by_name[name] for name in judged]
-
-
-def _worse(rows: Sequence[Row], baseline: Side, side: Side, number: int, tolerance: float) -> Iterator[str]:
-    for row in rows:
-        before, after = row.cells[0].spread, row.cells[number].spread
-        change, verdict, figure = row.cells[number].change, row.cells[number].verdict, row.figure
-        if verdict == "missing" and before is not None:
-            yield f"{figure.title}: {figure.text(before.median)} in {baseline.name}, none in {side.name}"
-        if verdict != "worse" or before is None or after is None or change is None:
-            continue
-        by = "from none" if math.isinf(change) else f"{100 * change:+.1f} %"
-        values = (
-            f"{figure.text(before.median)} in {baseline.name}, {figure.text(after.median)} in {side.name}"
-        )
-        yield f"{figure.title}: {values}: {by}, {100 * tolerance:g} % are tolerated"
 
 
 def _broken(baseline: Side, side: Side) -> Iterator[str]:
@@ -159,11 +150,11 @@ def _broken(baseline: Side, side: Side) -> Iterator[str]:
     summary = side.summary
     # Both name the run that they are about, which is the side itself where there is one.
     where = f"{side.name}/" if len(side.results) > 1 else ""
-    if summary.error is not None and (baseline.summary.error is None or not summary.figures):
+    if summary.error is not None and (baseline.summary.error is None or not summary.metrics):
         yield f"failed: {where}{summary.error}"
-    known = {kind for result in baseline.results for kind, _ in complaints(result)}
+    known = {kind for result in baseline.results for kind, _ in failed_checks(result)}
     for run, result in zip(summary.runs, side.results, strict=True):
-        yield from (f"{where}{run}: {text}" for kind, text in complaints(result) if kind not in known)
+        yield from (f"{where}{run}: {text}" for kind, text in failed_checks(result) if kind not in known)
     held = {outcome.expr for outcome in baseline.summary.thresholds if outcome.holds}
     for outcome in summary.thresholds:
         if outcome.expr in held and not outcome.holds:
@@ -194,15 +185,24 @@ def _text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _position(figure: Figure, spreads: Sequence[Mapping[Figure, FigureSpread]]) -> int:
-    """Where the figure stands in the first side that has it."""
-    return next(list(of_side).index(figure) for of_side in spreads if figure in of_side)
+def _position(metric: Metric, spreads: Sequence[Mapping[Metric, MetricSpread]]) -> int:
+    """Where the metric stands in the first side that has it."""
+    return next(list(of_side).index(metric) for of_side in spreads if metric in of_side)
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders' names, as far up as tells them apart."""
+def _names(runs: Sequence[Source]) -> list[str]:
+    """Return the folders' names, as far up as tells them apart; results are numbered."""
+    folders = [Path(run) for run in runs if isinstance(run, str | os.PathLike)]
+    told_apart = iter(_folder_names(folders))
+    return [
+        next(told_apart) if isinstance(run, str | os.PathLike) else f"result {number}"
+        for number, run in enumerate(runs, 1)
+    ]
+
+
+def _folder_names(folders: Sequence[Path]) -> list[str]:
     paths = [folder.resolve().parts for folder in folders]
-    longest = max(map(len, paths))
+    longest = max(map(len, paths), default=0)
     for depth in range(1, longest + 1):
         names = ["/".join(parts[-depth:]) for parts in paths]
         if len(set(names)) == len(names):
@@ -210,27 +210,44 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
+def _side(name: str, source: Source) -> Side:
+    if isinstance(source, str | os.PathLike):
+        return _read_side(Path(source), name)
+    if isinstance(source, Result):
+        return _make_side(name, None, {name: source})
+    return _make_side(name, None, {f"run-{number}": result for number, result in enumerate(source, 1)})
+
+
 def _read_side(folder: Path, name: str) -> Side:
     if (folder / repeated.FILE).exists():
         summary = read_repeated(folder)
-        return _make_side(name, summary, {run: folder / run for run in summary.runs})
-    if (folder / capacity.FILE).exists():
-        raise ScenarioError(f"{folder}: a search for the capacity; its probes can be compared")
-    return _make_side(name, None, {name: folder})
+        folders = {run: folder / run for run in summary.runs}
+    elif (folder / capacity.FILE).exists():
+        raise ResultError(f"{folder}: a search for the capacity; its probes can be compared")
+    else:
+        summary, folders = None, {name: folder}
+    results = {run: read_result(path) for run, path in folders.items()}
+    return _make_side(name, summary, results, {run: path / "result.json" for run, path in folders.items()})
 
 
-def _make_side(name: str, summary: Repeated | None, folders: Mapping[str, Path]) -> Side:
-    """The runs in the folders, by name. Figures are always this version's, those of a summary may not be."""
-    results: dict[str, Result] = {}
+def _make_side(
+    name: str,
+    summary: Repeated | None,
+    results: dict[str, Result],
+    files: Mapping[str, Path] = MappingProxyType({}),
+) -> Side:
+    """Return the runs, by name, as one side. Figures are always this version's, a summary's may not be.
+
+    ResultError names the file, if any, of a result that has what no run writes.
+    """
     latencies = Histogram()
-    for run, folder in folders.items():
-        result = results[run] = read_result(folder)
-        with blaming(folder / "result.json"):
-            part = summarise_runs({run: result})
+    for run, result in results.items():
+        with as_document_error(files[run]) if run in files else nullcontext():
+            summarise_runs({run: result})
             if result.histograms is not None and not result.error:
                 latencies.add(result.histograms.latency)
-        summary = summary or part
-    if summary is None:
-        raise ScenarioError(f"{name}: has no runs")
-    figures = spread_figures(list(results.values()))
-    return Side(name, list(results.values()), structs.replace(summary, figures=figures), latencies)
+    if not results:
+        raise ResultError(f"{name}: has no runs")
+    summary = summary or summarise_runs(results)
+    metrics = spread_metrics(list(results.values()))
+    return Side(name, list(results.values()), structs.replace(summary, metrics=metrics), latencies)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from loadtest.report.verdicts import complaints, describe_value
 from loadtest.result.capacity import Probe, Purpose
+from loadtest.result.checks import describe_value, failed_checks
 from loadtest.result.schema import Result, ThresholdOutcome
 from loadtest.result.thresholds import Threshold
 
@@ -31,7 +31,7 @@ def judge_probe(
     outcomes = [objective.judge(result) for objective in objectives]
     share = achieved_share(result)
     reasons = [result.error or ""] if unfinished else list(_reasons(result, outcomes, share))
-    if reasons and not unfinished and (late := _note_lateness(result)):
+    if reasons and not unfinished and (late := _describe_lateness(result)):
         reasons.append(late)
     achieved = result.achieved
     return Probe(
@@ -76,7 +76,7 @@ def _reasons(result: Result, outcomes: Sequence[ThresholdOutcome], share: float)
             yield f"{outcome.expr}: {'has' if outcome.value is None else 'is'} {value}"
     if share < LEAST_SHARE:
         yield _explain_share(result, share)
-    yield from (text for _, text in complaints(result))
+    yield from (text for _, text in failed_checks(result))
 
 
 def _explain_share(result: Result, share: float) -> str:
@@ -93,7 +93,7 @@ def _explain_share(result: Result, share: float) -> str:
     )
 
 
-def _note_lateness(result: Result) -> str | None:
+def _describe_lateness(result: Result) -> str | None:
     """That the load was late itself, which may be what fails here."""
     late_us, used = result.achieved.max_send_lag_us, result.load.cpu_percent
     if late_us < _LATE_US:

@@ -1,4 +1,4 @@
-"""The same run several times: its figures' median and spread, and its objectives judged over all."""
+"""The same run several times: its metrics' median and spread, and its objectives judged over all."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,15 +6,15 @@ from statistics import median
 
 from msgspec import structs
 
-from loadtest.experiments.single import RunInto
-from loadtest.plan.scenario import Plan
-from loadtest.processes.interrupts import Interrupts
-from loadtest.report.verdicts import complaints
+from loadtest.result.checks import failed_checks
 from loadtest.result.documents import write_document
-from loadtest.result.figures import measure
-from loadtest.result.repeated import FILE, FigureSpread, Repeated, RepeatedThreshold
+from loadtest.result.metrics import measure
+from loadtest.result.repeated import FILE, MetricSpread, Repeated, RepeatedThreshold
 from loadtest.result.schema import Result, ThresholdOutcome
 from loadtest.result.thresholds import parse_threshold
+from loadtest.runner.single import RunFunction
+from loadtest.scenario.kinds import Plan
+from loadtest.workers.interrupts import Interrupts
 
 _EACH = "=="
 
@@ -22,14 +22,16 @@ _EACH = "=="
 def repeat(
     times: int,
     plan: Plan,
-    folder: Path,
-    run_into: RunInto,
+    folder: Path | None,
+    run_into: RunFunction,
     interrupts: Interrupts,
     tell: Callable[[str], None],
     *,
     command: Sequence[str] = (),
 ) -> Repeated:
-    """Runs it `times` times, until one fails or is interrupted, writing repeated.json after each.
+    """Run a plan several times, until one fails or is interrupted, and return what the runs say together.
+
+    With a folder, repeated.json is written after each.
 
     Raises:
         UsageError: It cannot be run like this.
@@ -41,14 +43,15 @@ def repeat(
         name = f"run-{len(results) + 1}"
         tell(f"{name} of {times}")
         try:
-            results[name] = run_into(plan, folder / name)
+            results[name] = run_into(plan, None if folder is None else folder / name)
         except KeyboardInterrupt:  # before or between runs; within one it is the run's
             if not results:
                 raise
         summary = structs.replace(summarise_runs(results), asked=times, command=list(command))
         if summary.error is None and interrupts.count and len(results) < times:
             summary = structs.replace(summary, error=f"interrupted after {summary.runs[-1]}")
-        write_document(summary, folder / FILE)
+        if folder is not None:
+            write_document(summary, folder / FILE)
         if summary.error is not None:
             break
     if summary is None:
@@ -60,7 +63,7 @@ def summarise_runs(results: dict[str, Result]) -> Repeated:
     """What the runs, by name, say together; at least one."""
     first = next(iter(results.values()))
     errors = [f"{name}: {result.error}" for name, result in results.items() if result.error]
-    broken = [f"{name}: {text}" for name, result in results.items() for _, text in complaints(result)]
+    broken = [f"{name}: {text}" for name, result in results.items() for _, text in failed_checks(result)]
     return Repeated(
         scenario=first.scenario,
         target=first.target,
@@ -68,7 +71,7 @@ def summarise_runs(results: dict[str, Result]) -> Repeated:
         asked=len(results),
         runs=list(results),
         error=errors[0] if errors else None,
-        figures=spread_figures(list(results.values())),
+        metrics=spread_metrics(list(results.values())),
         thresholds=[
             _judge_all(expr, [result.thresholds[index] for result in results.values()])
             for index, expr in enumerate(outcome.expr for outcome in first.thresholds)
@@ -78,16 +81,16 @@ def summarise_runs(results: dict[str, Result]) -> Repeated:
     )
 
 
-def spread_figures(results: Sequence[Result]) -> list[FigureSpread]:
-    """Every figure over the runs; those of a run that failed do not count."""
+def spread_metrics(results: Sequence[Result]) -> list[MetricSpread]:
+    """Every metric over the runs; those of a run that failed do not count."""
     measured = [{} if result.error else measure(result) for result in results]
-    figures = list(dict.fromkeys(figure for values in measured for figure in values))
+    metrics = list(dict.fromkeys(metric for values in measured for metric in values))
     spreads = []
-    for figure in figures:
-        values = [of_run.get(figure) for of_run in measured]
+    for metric in metrics:
+        values = [of_run.get(metric) for of_run in measured]
         there = [value for value in values if value is not None]
         spreads.append(
-            FigureSpread(figure=figure, values=values, median=median(there), min=min(there), max=max(there))
+            MetricSpread(metric=metric, values=values, median=median(there), min=min(there), max=max(there))
         )
     return spreads
 

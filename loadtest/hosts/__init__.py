@@ -1,1 +1,1 @@
-"""The machines of a run, over SSH: connections, what they are fit for, and the same build on all."""
+"""Remote machines of a run, reached over SSH: connections, fitness checks and installation of the build."""

@@ -1,4 +1,4 @@
-"""Whether hosts are fit for a run: within reach, of this build, and large enough for a scenario."""
+"""Checks of hosts before a run: each is reachable, has this build and is large enough for a scenario."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,77 +13,82 @@ from loadtest.hosts.facts import Facts, gather_facts
 from loadtest.hosts.identity import build_id
 from loadtest.hosts.install import find_installed, install
 from loadtest.hosts.interpreter import find_python
-from loadtest.plan.inventory import HostPlan, Inventory, deal_processes
-from loadtest.plan.scenario import AnyScenario, BroadcastScenario
-from loadtest.processes.child import parse_cpus
+from loadtest.scenario.inventory import HostPlan, Inventory, deal_processes
+from loadtest.scenario.kinds import AnyScenario, BroadcastScenario
+from loadtest.workers.child import parse_cpus
 from subjectbus.limits import DESCRIPTOR_MARGIN
 
-_MOST_AT_ONCE = 32
+_MAX_PARALLEL = 32
 _CLOCK_TOLERANCE_S = 1.0
 
 Build = Literal["there", "installed", "missing"]
 
 
 class HostReport(Struct, kw_only=True):
-    """What was found out about one host."""
+    """Findings about one host."""
 
     name: str
     address: str
     roles: tuple[str, ...]
     is_reachable: bool = False
     build: Build | None = None
-    """Whether the build was there, has been installed now, or is missing; None where that is not known."""
+    """State of the build: present before the check, installed by it, or missing. None if unknown."""
     python: str | None = None
-    """Path of the interpreter that runs it there."""
+    """Path, on the host, of the interpreter that runs the build. None without a build."""
     facts: Facts | None = None
+    """Properties of the host. None if they could not be gathered."""
     problems: list[str] = []
-    """Why it is not fit."""
+    """Reasons why the host is not fit, one line each."""
     warnings: list[str] = []
-    """What may disturb a run."""
+    """Conditions that may disturb a run, one line each."""
 
     @property
     def is_fit(self) -> bool:
-        """Whether it can take part."""
+        """Whether the host can take part in a run."""
         return not self.problems
 
 
 class Share(Struct, frozen=True):
-    """What a scenario asks of a host that has users."""
+    """Connections of a scenario that one host with users has to establish."""
 
     connections: int
-    """All that leave from it."""
-    of_thread: int
-    """Those of each thread, at most."""
+    """Connections from the host, in all."""
+    per_thread: int
+    """Connections of each thread, at most."""
     destinations: int = 1
-    """Brokers that they lead to, to each of which a port can lead at the same time."""
+    """Brokers that the connections lead to. One local port serves a connection to each of them."""
 
 
 def check_hosts(
-    inventory: Inventory, scenarios: Sequence[AnyScenario], say: Callable[[str], None], *, may_install: bool
+    inventory: Inventory,
+    scenarios: Sequence[AnyScenario],
+    on_progress: Callable[[str], None],
+    *,
+    may_install: bool,
 ) -> list[HostReport]:
-    """Looks at all hosts at once.
+    """Check all hosts in parallel.
 
     Args:
-        inventory: The hosts.
-        scenarios: What each should be large enough for.
-        say: Is told of what takes some time, from several threads.
+        inventory: Hosts to check.
+        scenarios: Scenarios that each host should be large enough for.
+        on_progress: Called with one line for each step that takes some time, from several threads.
         may_install: Whether a missing build is installed.
 
     Returns:
-        A report for each host, in their order.
+        One report for each host, in the order of the inventory.
     """
     hosts = inventory.hosts
 
     def check(host: HostPlan) -> HostReport:
         shares = [shares_of(scenario, inventory).get(host.name) for scenario in scenarios]
-        return _check(host, list(zip(scenarios, shares, strict=True)), say, may_install=may_install)
+        return _check(host, list(zip(scenarios, shares, strict=True)), on_progress, may_install=may_install)
 
-    with ThreadPoolExecutor(min(len(hosts), _MOST_AT_ONCE)) as threads:
+    with ThreadPoolExecutor(min(len(hosts), _MAX_PARALLEL)) as threads:
         return list(threads.map(check, hosts))
 
 
 def shares_of(scenario: AnyScenario, inventory: Inventory) -> dict[str, Share]:
-    """What each host with users has of them, by its name."""
+    """Return the share of the connections of each host with users, by the host's name."""
     hosts = inventory.with_role("requestor")
     wanted = scenario.processes if isinstance(scenario, BroadcastScenario) else scenario.requestors
     brokers = max(len(inventory.with_role("broker")), 1)
@@ -100,7 +105,7 @@ def shares_of(scenario: AnyScenario, inventory: Inventory) -> dict[str, Share]:
 def _check(
     host: HostPlan,
     shares: Sequence[tuple[AnyScenario, Share | None]],
-    say: Callable[[str], None],
+    on_progress: Callable[[str], None],
     *,
     may_install: bool,
 ) -> HostReport:
@@ -109,10 +114,10 @@ def _check(
         with Connection(host) as connection:
             connection.open()
             report.is_reachable = True
-            _find_build(connection, report, say, may_install=may_install)
+            _find_build(connection, report, on_progress, may_install=may_install)
             report.facts = gather_facts(connection, report.python or find_python(connection).executable)
     except HostError as error:
-        report.problems.append(error.what)
+        report.problems.append(error.problem)
         return report
     report.problems += find_problems(host, report.facts, shares)
     report.warnings += find_warnings(report.facts)
@@ -120,7 +125,7 @@ def _check(
 
 
 def _find_build(
-    connection: Connection, report: HostReport, say: Callable[[str], None], *, may_install: bool
+    connection: Connection, report: HostReport, on_progress: Callable[[str], None], *, may_install: bool
 ) -> None:
     found = find_installed(connection)
     if found is not None:
@@ -128,48 +133,51 @@ def _find_build(
         return
     python = find_python(connection)
     if may_install:
-        report.python = install(connection, python, say)
+        report.python = install(connection, python, on_progress)
         report.build = "installed"
         return
     report.build = "missing"
-    report.problems.append(f"build {build_id()} is not installed (--install does it)")
+    report.problems.append(f"build {build_id()} is not installed (--install installs it)")
 
 
 def find_problems(
     host: HostPlan, facts: Facts, shares: Sequence[tuple[AnyScenario, Share | None]]
 ) -> list[str]:
-    """Why the host cannot do what it is planned for."""
+    """Return the reasons why the host cannot take its part in a run, one line each; none if it can."""
     problems = []
     if host.driver == "uring" and facts.io_uring is False:
         problems.append(f'driver = "uring": {facts.io_uring_reason}')
-    wanted = parse_cpus(host.cpus, anywhere=True) if host.cpus else frozenset()
+    wanted = parse_cpus(host.cpus, allow_any=True) if host.cpus else frozenset()
     if missing := sorted(wanted - set(facts.cpus)):
-        problems.append(f"cpus: no processor {', '.join(map(str, missing))} there, or not for this user")
-    if facts.foreign_sources:
-        problems.append(f"sources: {', '.join(facts.foreign_sources)} is no address of this host")
+        numbers = ", ".join(map(str, missing))
+        problems.append(
+            f"cpus: processor {numbers} does not exist on the host or is not allowed to this user"
+        )
+    problems += [f"sources: {source} is not an address of this host" for source in facts.foreign_sources]
     for scenario, share in shares:
         if share is not None:
-            problems += _too_small(host, facts, scenario, share)
+            problems += _find_shortages(host, facts, scenario, share)
     return list(dict.fromkeys(problems))
 
 
-def _too_small(host: HostPlan, facts: Facts, scenario: AnyScenario, share: Share) -> list[str]:
+def _find_shortages(host: HostPlan, facts: Facts, scenario: AnyScenario, share: Share) -> list[str]:
     found = []
     addresses = max(len(host.sources or scenario.sources), 1)
     allowed = facts.port_count * addresses * share.destinations
     if share.connections > allowed:
         ports = "ports {} to {}".format(*facts.ports)
         found.append(
-            f"too few ports: {scenario.name} needs {share.connections:,} connections from it, {ports} allow "
-            f"{allowed:,}: more sources =, a wider net.ipv4.ip_local_port_range or more hosts"
+            f"too few ports: {scenario.name} needs {share.connections:,} connections from this host, but "
+            f"{ports} allow {allowed:,} (add addresses to sources =, widen net.ipv4.ip_local_port_range, "
+            "or add hosts)"
         )
-    needed = share.of_thread + DESCRIPTOR_MARGIN
-    # With io_uring the limit holds for each ring, of which a thread has as many as it needs.
+    needed = share.per_thread + DESCRIPTOR_MARGIN
+    # With io_uring the limit applies to each ring, and a thread opens as many rings as it needs.
     is_limited = _driver(host, facts, scenario) == "epoll" and facts.descriptors >= 0
     if is_limited and needed > facts.descriptors:
         found.append(
-            f"descriptor limit too low: {scenario.name} needs {needed:,} open files in each thread there, "
-            f"{facts.descriptors:,} allowed (ulimit -Hn): more threads =, processes = or hosts"
+            f"descriptor limit too low: {scenario.name} needs {needed:,} open files in each thread, but the "
+            f"hard limit is {facts.descriptors:,} (raise ulimit -Hn, threads = or processes =, or add hosts)"
         )
     return found
 
@@ -182,10 +190,10 @@ def _driver(host: HostPlan, facts: Facts, scenario: AnyScenario) -> str:
 
 
 def find_warnings(facts: Facts) -> list[str]:
-    """What does not prevent a run."""
+    """Return the conditions that may disturb a run but do not prevent it, one line each."""
     clock = facts.clock
     if abs(clock.offset_s) - clock.error_s <= _CLOCK_TOLERANCE_S:
         return []
     direction = "ahead" if clock.offset_s > 0 else "behind"
-    apart = f"its wall clock is {abs(clock.offset_s):.1f} s {direction}"
-    return [f"{apart}: a run measures and corrects that, but its logs will not fit (set up NTP)"]
+    difference = f"the host's wall clock is {abs(clock.offset_s):.1f} s {direction}"
+    return [f"{difference}: a run corrects its results for this, but times in logs will differ (set up NTP)"]

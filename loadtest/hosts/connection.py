@@ -1,7 +1,7 @@
 """A connection to one host over SSH: commands, and the channel of a long-lived process.
 
-On Fabric and Paramiko, with what they leave open decided: host keys are verified, nothing is ever asked for,
-no call outlasts its timeout or a lost link, and every failure is a `HostError` of one line.
+Fabric and Paramiko do the work. This module adds that host keys are verified and the user is never prompted.
+Each call ends at the latest by its timeout or when the link is lost. Each failure is a one-line `HostError`.
 """
 
 import contextlib
@@ -30,39 +30,39 @@ from paramiko.ssh_exception import (
 
 from loadtest.errors import HostError
 from loadtest.hosts.ssh_config import SSHConfigError, read_ssh_config
-from loadtest.plan.inventory import HostPlan
+from loadtest.scenario.inventory import HostPlan
 
 OPEN_TIMEOUT_S = 10.0
 KEEPALIVE_S = 1
-"""Something is sent at least this often, so that a lost link shows."""
+"""Seconds between keep-alive messages, by which a lost link is noticed."""
 LOST_AFTER_S = 5.0
-"""A connection of which nothing is acknowledged for so long is given up (RFC 5482)."""
+"""Seconds without an acknowledgement after which a connection is given up (RFC 5482)."""
 _LOST = "connection lost"
 _NO_SESSION = ("protocol banner", "No existing session")
-"""What Paramiko says where nothing or something else answers; the latter when its own timeout comes first."""
+"""Parts of Paramiko's messages if no SSH server answers; the second one follows Paramiko's own timeout."""
 _KNOWN_HOSTS = Path("~/.ssh/known_hosts")
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 
-# Paramiko logs what it raises as well, which without a handler would be printed.
+# Paramiko also logs each error that it raises. Without a handler, Python would print those messages.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class Completed(Struct, frozen=True):
-    """A command that has ended."""
+    """Exit status and output of a command that has ended."""
 
     status: int
-    """Its exit status."""
+    """Exit status of the command."""
     stdout: str
     stderr: str
 
     @property
     def last_output(self) -> str:
-        """The last line of standard output: before it there may be what a login prints."""
+        """Last line of standard output. Lines before it may come from the login shell."""
         return self.stdout.strip().rpartition("\n")[2]
 
     @property
     def last_line(self) -> str:
-        """The last line that it said, on standard error if there."""
+        """Last line of standard error, or of standard output if standard error is empty."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1].strip() if lines else f"exit status {self.status}"
 
@@ -80,9 +80,13 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # Pa
 
 
 class Connection:
-    """To one host; used by one thread at a time, but for channels that were started, and closed by any."""
+    """SSH connection to one host.
+
+    One thread at a time may use it. Any thread may close it or use a channel that was started.
+    """
 
     def __init__(self, host: HostPlan) -> None:
+        """Describe the connection; `open` establishes it."""
         self.host = host
         self._fabric: Any = None
         self._is_closed = False
@@ -96,94 +100,98 @@ class Connection:
         self.close()
 
     def open(self, timeout_s: float = OPEN_TIMEOUT_S) -> None:
-        """Connects and logs in; `timeout_s` bounds each of the two.
+        """Connect and log in; `timeout_s` limits each of the two steps.
 
         Raises:
             HostError: The host is unreachable, its key does not match, or it refuses the login.
         """
-        self._shut()
-        with self._connecting(timeout_s):
+        self._disconnect()
+        with self._connect_errors(timeout_s):
             self._fabric = connection = self._prepare(timeout_s)
             try:
                 connection.open()
             except BaseException:
-                self._shut()  # what was begun would keep a thread
+                self._disconnect()  # an incomplete connection would keep its thread
                 raise
         if self._is_closed:
-            self._shut()
+            self._disconnect()
             raise self.error("connection closed")
         transport = connection.transport
         transport.set_keepalive(KEEPALIVE_S)
-        # Behind a ProxyCommand there is no socket of ours; its own keepalive has to serve.
+        # A ProxyCommand has no socket here, so only its own keep-alive can notice a lost link.
         with contextlib.suppress(AttributeError, OSError):
             transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(LOST_AFTER_S * 1000))
 
     def run(self, argv: Sequence[str], timeout_s: float) -> Completed:
-        """Runs a command to its end, with nothing on its standard input.
+        """Run a command to its end, with empty standard input.
 
         Raises:
-            HostError: It took longer than `timeout_s`, or the connection was lost.
+            HostError: The command took longer than `timeout_s`, or the connection was lost.
         """
         command = shlex.join(argv)
         options = {"hide": True, "warn": True, "in_stream": io.StringIO(), "pty": False, "encoding": "utf-8"}
-        with self._in_use():
+        with self._channel_errors():
             try:
-                done = self._opened().run(command, timeout=timeout_s, **options)
+                done = self._require_open().run(command, timeout=timeout_s, **options)
             except CommandTimedOut as error:
-                raise self.error(f"no end of `{_shortened(command)}` within {timeout_s:g} s") from error
-        if done.return_code < 0:  # Paramiko's word for none
+                raise self.error(f"`{_shortened(command)}` did not end within {timeout_s:g} s") from error
+        if done.return_code < 0:  # Paramiko's value for "no exit status received"
             raise self.error(f"{_LOST} during `{_shortened(command)}`")
         return Completed(done.return_code, done.stdout, done.stderr)
 
     def run_attached(self, argv: Sequence[str], timeout_s: float, data: Iterable[bytes] = ()) -> Completed:
-        """Run a command whose standard input lasts as long as it is waited for, to be able to end with it.
+        """Run a command to its end, keeping its standard input open until then.
+
+        A command that reads its standard input can notice there that the connection was lost.
 
         Args:
-            argv: The command.
+            argv: Command and arguments.
             timeout_s: Longest time without a byte sent or received.
-            data: Sent to its standard input.
+            data: Bytes to send to the command's standard input.
 
         Raises:
-            HostError: It neither took nor said anything for `timeout_s`, or the connection was lost.
+            HostError: No byte was sent or received for `timeout_s`, or the connection was lost.
         """
         channel = self.start(argv)
         channel.settimeout(timeout_s)
         try:
             _send(channel, data)
             stdout, stderr = channel.makefile("rb").read(), channel.makefile_stderr("rb").read()
-            # It follows the last output; of a connection that was lost there is none, which is -1.
+            # The exit status follows the last output. It is -1 if the connection was lost.
             status = channel.recv_exit_status()
         except TimeoutError as error:
-            raise self.error(f"no end of `{_shortened(shlex.join(argv))}` within {timeout_s:g} s") from error
+            command = _shortened(shlex.join(argv))
+            raise self.error(f"`{command}` neither read nor wrote anything for {timeout_s:g} s") from error
         except (OSError, EOFError, SSHException) as error:
-            raise self.error("connection lost") from error
+            raise self.error(_LOST) from error
         finally:
             channel.close()
         if status < 0:
-            raise self.error(f"connection lost during `{_shortened(shlex.join(argv))}`")
+            raise self.error(f"{_LOST} during `{_shortened(shlex.join(argv))}`")
         return Completed(status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
     def start(self, argv: Sequence[str]) -> paramiko.Channel:
-        """Starts a command that lives on; its standard streams are the channel's.
+        """Start a command and return the channel that carries its standard streams.
 
-        Without a terminal the command is not ended with the channel: it has to end at the end of its input.
+        Closing the channel does not end the command, since it has no terminal. The command has to end by
+        itself when its standard input ends.
 
         Raises:
-            HostError: The connection was lost, or the host starts no more.
+            HostError: The connection was lost, or the host refuses another session.
         """
-        with self._in_use():
-            channel = self._opened().transport.open_session(timeout=OPEN_TIMEOUT_S)
+        with self._channel_errors():
+            channel = self._require_open().transport.open_session(timeout=OPEN_TIMEOUT_S)
             channel.exec_command(shlex.join(argv))
             return channel
 
     def close(self) -> None:
-        """Closes the connection with all its channels, for good; of a closed one, nothing happens."""
+        """Close the connection with all its channels for good; closing it again has no effect."""
         self._is_closed = True
-        self._shut()
+        self._disconnect()
 
-    def _shut(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._fabric = self._fabric, None
-        # Fabric leaves those open that lead here (ProxyJump); a ProxyCommand is text, and needs no closing.
+        # Fabric leaves the connections to ProxyJump hosts open. A ProxyCommand is text and is not closed.
         while isinstance(connection, fabric.Connection):
             with contextlib.suppress(OSError, EOFError, SSHException):
                 connection.close()
@@ -192,10 +200,10 @@ class Connection:
             connection = connection.gateway
 
     def error(self, what: str) -> HostError:
-        """The error that says `what` of this host."""
+        """Return an error with the text `what` that names this host."""
         return HostError(self.host.name, self.host.address, what)
 
-    def _opened(self) -> Any:  # noqa: ANN401 - Fabric has no types
+    def _require_open(self) -> Any:  # noqa: ANN401 - Fabric has no types
         connection = self._fabric
         if connection is None or not connection.is_connected:
             raise self.error(_LOST)
@@ -237,13 +245,13 @@ class Connection:
         return [path for path in (_KNOWN_HOSTS.expanduser(), _SYSTEM_KNOWN_HOSTS) if path.is_file()]
 
     @contextlib.contextmanager
-    def _connecting(self, timeout_s: float) -> Iterator[None]:
-        """Whatever fails within, fails as a HostError that says why there is no connection."""
+    def _connect_errors(self, timeout_s: float) -> Iterator[None]:
+        """Turn each failure to connect into a HostError that gives the reason."""
         port = self.host.port
         try:
             yield
         except TimeoutError as error:
-            raise self.error(f"no answer on port {port} within {timeout_s:g} s") from error
+            raise self.error(f"port {port}: no answer within {timeout_s:g} s") from error
         except NoValidConnectionsError as error:
             reasons = sorted({str(each.strerror or each) for each in error.errors.values()})
             raise self.error(f"port {port}: {', '.join(reasons)}") from error
@@ -251,8 +259,8 @@ class Connection:
             raise self.error(self._explain(error)) from error
 
     @contextlib.contextmanager
-    def _in_use(self) -> Iterator[None]:
-        """Raise HostError for a failure within: the connection is unusable."""
+    def _channel_errors(self) -> Iterator[None]:
+        """Turn each failure of an open connection into a HostError: a refused session or a lost link."""
         try:
             yield
         except paramiko.ChannelException as error:
@@ -270,14 +278,14 @@ class Connection:
         if isinstance(error, OSError) and error.strerror:
             return f"port {self.host.port}: {error.strerror}"
         if any(part in str(error) for part in _NO_SESSION):
-            return f"port {self.host.port}: no SSH server answers there"
+            return f"port {self.host.port}: no SSH server answers"
         if "private key file" in str(error):
-            return f"key {self.host.key or 'in ~/.ssh'}: no private key that OpenSSH would know"
+            return f"key {self.host.key or 'in ~/.ssh'}: not a private key in a format of OpenSSH"
         return " ".join(f"SSH: {error}".split())
 
 
 def _send(channel: paramiko.Channel, data: Iterable[bytes]) -> None:
-    """Send to the command of a channel what it takes; it may have ended, which its output explains."""
+    """Send data to a channel's command; stop without an error if the command ends, as its output says why."""
     try:
         for part in data:
             channel.sendall(part)
@@ -289,11 +297,11 @@ def _send(channel: paramiko.Channel, data: Iterable[bytes]) -> None:
 
 
 def _explain_unknown_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type
-    # ~/.ssh/config may have another name than the hosts file; with a port it is [NAME]:PORT.
+    # ~/.ssh/config may give the host another name than the hosts file. With a port it is [NAME]:PORT.
     name = error.hostname.removeprefix("[").partition("]")[0]
     port = "" if host.port == SSH_PORT else f"-p {host.port} "
     return (
-        f"unknown host key {_fingerprint(error.key)}: if it is that host's, add it with "
+        f"unknown host key {_fingerprint(error.key)}: if it is the host's key, add it with "
         f"`ssh-keyscan {port}{shlex.quote(name)} >> {_known_hosts(host)}`"
     )
 
@@ -301,8 +309,8 @@ def _explain_unknown_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - b
 def _explain_wrong_key(host: HostPlan, error: Any) -> str:  # noqa: ANN401 - by its type
     name = error.hostname if host.port == SSH_PORT else f"[{error.hostname}]:{host.port}"
     return (
-        f"wrong host key {_fingerprint(error.key)}, known is {_fingerprint(error.expected_key)}: this may be "
-        "another machine; if it was set up anew, remove the known one with "
+        f"wrong host key {_fingerprint(error.key)}, expected {_fingerprint(error.expected_key)}: this may be "
+        "another machine; if the host was reinstalled, remove the expected key with "
         f"`ssh-keygen -f {_known_hosts(host)} -R {shlex.quote(name)}`"
     )
 
@@ -311,15 +319,15 @@ def _explain_refused_login(host: HostPlan, error: Exception) -> str:
     user = f"user {host.user}" if host.user else "the user"
     if isinstance(error, PasswordRequiredException):
         return f"the key {host.key or 'in ~/.ssh'} has a passphrase: add it to an SSH agent (ssh-add)"
-    with_what = f"the key {host.key}" if host.key else "any key of the SSH agent and of ~/.ssh"
-    return f"{user} is not let in with {with_what}: add its public half with ssh-copy-id"
+    keys = f"the key {host.key}" if host.key else "any key of the SSH agent and of ~/.ssh"
+    return f"{user} cannot log in with {keys}: add the public key to the host with ssh-copy-id"
 
 
 _EXPLANATIONS: dict[type[Exception], Callable[[HostPlan, Any], str]] = {
     _UnknownHostKeyError: _explain_unknown_key,
     BadHostKeyException: _explain_wrong_key,
-    socket.gaierror: lambda _, error: f"unknown name: {error.strerror}",
-    EOFError: lambda host, _: f"port {host.port}: closed the connection",
+    socket.gaierror: lambda _, error: f"unknown host name: {error.strerror}",
+    EOFError: lambda host, _: f"port {host.port}: the server closed the connection",
 }
 
 

@@ -1,4 +1,4 @@
-"""What a host is like, as far as a load test depends on it."""
+"""Properties of a host that a load test depends on: processors, memory, limits, ports, clock."""
 
 import time
 from collections.abc import Callable
@@ -11,55 +11,56 @@ from loadtest.hosts.connection import Connection
 
 _TIMEOUT_S = 30.0
 _EXCHANGES = 12
-_FAILED = "cannot tell what it is like"
+_FAILED = "cannot read the properties of the host"
 
 
 class Clock(Struct, frozen=True):
-    """The host's wall clock against the one here."""
+    """Difference between the host's wall clock and the wall clock of this machine."""
 
     offset_s: float
-    """Host's time less the time here."""
+    """Time on the host minus time on this machine, in seconds."""
     error_s: float
-    """The offset is at most so far off: half of what the quickest exchange took."""
+    """Largest error of the offset, in seconds: half of the duration of the quickest exchange."""
 
 
-class _Told(Struct, frozen=True, kw_only=True):
+class _RawFacts(Struct, frozen=True, kw_only=True):
     python: str
     kernel: str
     machine: str
     cores: int
     cpus: list[int]
-    """Processors that a process of this user may run on."""
+    """Numbers of the processors that a process of this user may run on."""
     memory_bytes: int
     memory_available_bytes: int
     descriptors: int
-    """Hard limit on open files of one process; -1 = none."""
+    """Hard limit on open files of one process; -1 = no limit."""
     ports: tuple[int, int]
-    """First and last of the ports that connections leave from."""
+    """First and last port of the range from which outgoing connections take their local ports."""
     io_uring: bool | None
-    """None where nothing is installed that could say."""
+    """Whether the io_uring driver works on the host. None if no build is installed that could tell."""
     io_uring_reason: str
+    """Reason why the io_uring driver does not work, or an empty text."""
     foreign_sources: list[str]
-    """Those of the plan's sources that are no address of the host."""
+    """Addresses in the `sources` of the hosts file that are not addresses of the host."""
 
 
-class Facts(_Told, frozen=True, kw_only=True):
-    """What a host is like."""
+class Facts(_RawFacts, frozen=True, kw_only=True):
+    """Properties of a host, with the difference of its clock."""
 
     clock: Clock
 
     @property
     def port_count(self) -> int:
-        """Connections that can leave from one address to one listener."""
+        """Number of connections that one local address can have to one listener."""
         first, last = self.ports
         return last - first + 1
 
 
 def gather_facts(connection: Connection, python: str) -> Facts:
-    """Asks the host, with the interpreter `python` there.
+    """Read the properties of a host and compare its clock, by running a script with its interpreter `python`.
 
     Raises:
-        HostError: The connection was lost, or the answer is none.
+        HostError: The connection was lost, or the script failed.
     """
     text = (files("loadtest.hosts") / "remote_facts.py").read_text(encoding="utf-8")
     channel = connection.start([python, "-P", "-c", text, *connection.host.sources])
@@ -67,40 +68,40 @@ def gather_facts(connection: Connection, python: str) -> Facts:
     try:
         lines = channel.makefile("r")
         first = lines.readline()
-        # What a login prints comes first.
+        # A login shell may print lines before the script does.
         while first and not first.startswith("{"):
             first = lines.readline()
         if not first:
-            said = channel.makefile_stderr("r").read().decode(errors="replace").split("\n")
-            raise connection.error(f"{_FAILED}: {next(filter(None, reversed(said)), 'no answer')}")
-        told = msgspec.json.decode(first, type=_Told)
+            errors = channel.makefile_stderr("r").read().decode(errors="replace").split("\n")
+            raise connection.error(f"{_FAILED}: {next(filter(None, reversed(errors)), 'no answer')}")
+        facts = msgspec.json.decode(first, type=_RawFacts)
 
-        def ask() -> int:
+        def read_remote_ns() -> int:
             channel.sendall(b"\n")
             return int(lines.readline())
 
-        clock = compare_clocks(ask, time.time_ns)
+        clock = compare_clocks(read_remote_ns, time.time_ns)
     except (OSError, EOFError, ValueError) as error:
         raise connection.error(f"{_FAILED}: {str(error) or 'connection lost'}") from error
     finally:
         channel.close()
-    return Facts(**msgspec.structs.asdict(told), clock=clock)
+    return Facts(**msgspec.structs.asdict(facts), clock=clock)
 
 
-def compare_clocks(ask: Callable[[], int], here: Callable[[], int]) -> Clock:
-    """How far the clock that `ask` reads is from the one that `here` reads, both in nanoseconds.
+def compare_clocks(read_remote_ns: Callable[[], int], read_local_ns: Callable[[], int]) -> Clock:
+    """Return the difference between two clocks, each read by a function in nanoseconds.
 
-    As in NTP (RFC 5905, section 8): the reading was taken between the two moments of asking and of knowing,
-    and the quickest of some exchanges says most.
+    The method is that of NTP (RFC 5905, section 8): the remote clock was read at some time between two
+    readings of the local one. The quickest of several exchanges has the smallest error.
     """
     quickest: tuple[int, float] | None = None
     for _ in range(_EXCHANGES):
-        asked = here()
-        read = ask()
-        took = here() - asked
-        if quickest is None or took < quickest[0]:
-            quickest = took, read - (asked + took / 2)
+        start_ns = read_local_ns()
+        remote_ns = read_remote_ns()
+        duration_ns = read_local_ns() - start_ns
+        if quickest is None or duration_ns < quickest[0]:
+            quickest = duration_ns, remote_ns - (start_ns + duration_ns / 2)
     if quickest is None:
         raise ValueError("no exchange")
-    took, offset = quickest
-    return Clock(offset_s=offset / 1e9, error_s=took / 2e9)
+    duration_ns, offset_ns = quickest
+    return Clock(offset_s=offset_ns / 1e9, error_s=duration_ns / 2e9)

@@ -1,6 +1,6 @@
-"""Which build this is: `python -m loadtest.hosts.identity` prints it, as one JSON line.
+"""Identity of this build: `python -m loadtest.hosts.identity` prints it as one JSON line.
 
-A version says too little where a host may have it from another commit, so a build is told by its files.
+Builds of two commits may have the same version, so a hash of the files identifies a build.
 """
 
 import functools
@@ -17,7 +17,7 @@ _NOT_INSTALLED = {"__pycache__"}
 
 
 def package_files() -> Iterator[tuple[str, Path]]:
-    """The files of both packages, as name within a wheel and path here, in the order of their names."""
+    """Yield the files of both packages, sorted by name, as pairs of the name in a wheel and the path."""
     roots = (Path(__file__).parents[1], Path(subjectbus.__file__).parent)
     found = {
         path.relative_to(root.parent).as_posix(): path
@@ -30,7 +30,7 @@ def package_files() -> Iterator[tuple[str, Path]]:
 
 @functools.cache
 def build_id() -> str:
-    """The first 12 hexadecimal digits of a hash of the files of both packages, the extension among them."""
+    """Return 12 hexadecimal digits: the start of a hash of all files of both packages, extension included."""
     whole = hashlib.sha256()
     for name, path in package_files():
         content = path.read_bytes()
@@ -40,9 +40,9 @@ def build_id() -> str:
 
 
 def main() -> None:
-    """Prints what `loadtest.hosts.install` looks for."""
+    """Print build, version and interpreter as the JSON line that `loadtest.hosts.install` reads."""
     identity = {"build": build_id(), "version": subjectbus.__version__, "python": sys.executable}
-    print(json.dumps(identity))  # noqa: T201 - the whole point
+    print(json.dumps(identity))  # noqa: T201 - the caller reads standard output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Python of a host: one that is recent enough, and what it runs on."""
+"""Search for a Python on a host that is recent enough to run the build."""
 
 import shlex
 
@@ -7,10 +7,10 @@ from msgspec import Struct, structs
 
 from loadtest.hosts.connection import Connection
 
-LEAST_PYTHON = (3, 11)
+MINIMUM_PYTHON = (3, 11)
 _TIMEOUT_S = 30.0
 _NAMES = ("python3", "python3.14", "python3.13", "python3.12", "python3.11")
-# For any Python that there may be, however old.
+# This text has to run on any version of Python, however old.
 _DESCRIBE = """
 import json, platform, sys
 print(json.dumps({
@@ -24,36 +24,40 @@ print(json.dumps({
 
 
 class Interpreter(Struct, frozen=True):
-    """A Python on a host."""
+    """Python interpreter on a host."""
 
     executable: str
+    """Path of the interpreter on the host."""
     version: tuple[int, int, int]
     implementation: str
+    """Name of the implementation, such as "CPython"."""
     machine: str
+    """Machine type of the host, such as "x86_64"."""
     libc: tuple[str, str]
-    """Its name ("glibc", or "" for musl) and version."""
+    """Name ("glibc", or "" for musl) and version of the C library."""
 
     @property
     def release(self) -> str:
-        """Its version as one says it, such as 3.11.7."""
+        """Version as text, such as "3.11.7"."""
         return ".".join(str(part) for part in self.version)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is recent enough, and of the kind that wheels are made for."""
-        return self.version >= LEAST_PYTHON and self.implementation == "CPython"
+        """Whether the interpreter is a CPython that is recent enough."""
+        return self.version >= MINIMUM_PYTHON and self.implementation == "CPython"
 
 
 def find_python(connection: Connection) -> Interpreter:
-    """The host's `python` if it has one, else the first usable one of those that a login finds.
+    """Return the interpreter that the host's key `python` names, or else the first usable one on its PATH.
 
     Raises:
-        HostError: There is none, or none that is recent enough; it says what to do.
+        HostError: No interpreter is recent enough; the text says what to do.
     """
-    least = ".".join(str(part) for part in LEAST_PYTHON)
+    minimum = ".".join(str(part) for part in MINIMUM_PYTHON)
     named = connection.host.python
     if named:
-        # Logins begin at home. What was named may start another one, so it is not asked where it is.
+        # Logins begin in the home folder. The named file may be a wrapper that starts another interpreter, so
+        # its own path is kept.
         path = named.removeprefix("~/")
         found = [structs.replace(each, executable=path) for each in _describe(connection, (path,))]
     else:
@@ -62,27 +66,28 @@ def find_python(connection: Connection) -> Interpreter:
     if usable is not None:
         return usable
     if found:
-        told = f"{found[0].implementation} {found[0].release} ({found[0].executable})"
+        unusable = f"{found[0].implementation} {found[0].release} ({found[0].executable})"
         raise connection.error(
-            f'{told} is too old: CPython {least} or later is needed (python = "PATH" names another one)'
+            f"{unusable} cannot be used: CPython {minimum} or later is needed "
+            '(name another one with python = "PATH" in the hosts file)'
         )
     if named:
-        raise connection.error(f"python: {named} is no Python that runs there")
+        raise connection.error(f"python: {named} is not a Python that runs on the host")
     raise connection.error(
-        f"no Python found: install {least} or later (Debian: apt-get install python3), or name one with "
-        'python = "PATH"'
+        f"no Python found: install CPython {minimum} or later (Debian: apt-get install python3), or name one "
+        'with python = "PATH" in the hosts file'
     )
 
 
 def _describe(connection: Connection, names: tuple[str, ...]) -> list[Interpreter]:
-    """Those of the names that are a Python, each of which has told of itself."""
+    """Return a description of each of the named commands that is a Python."""
     describe = f'"$python" -c {shlex.quote(_DESCRIBE)}'
     script = f'for name; do python=$(command -v "$name") && {describe}; done 2>/dev/null; true'
-    told = connection.run(["sh", "-c", script, "sh", *names], _TIMEOUT_S)
+    done = connection.run(["sh", "-c", script, "sh", *names], _TIMEOUT_S)
     found = []
-    for line in told.stdout.splitlines():
+    for line in done.stdout.splitlines():
         try:
             found.append(msgspec.json.decode(line, type=Interpreter))
         except msgspec.DecodeError:
-            continue  # something else that bears the name
+            continue  # a command of this name that is not a Python
     return found

@@ -1,4 +1,4 @@
-"""The hosts of an inventory, made machines for a run: connected to, installed on, with an agent each."""
+"""Start of the agents on the hosts of a run: connect, install the build, start one agent for each host."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -8,14 +8,14 @@ import paramiko
 
 from loadtest.hosts.connection import Connection
 from loadtest.hosts.install import ensure_installed
-from loadtest.plan.inventory import HostPlan
-from loadtest.processes.remote import RemoteMachine
+from loadtest.scenario.inventory import HostPlan
+from loadtest.workers.remote import RemoteMachine
 
-_MOST_AT_ONCE = 32
+_MAX_PARALLEL = 32
 _CHUNK_BYTES = 1 << 16
 
-Say = Callable[[str], None]
-"""Is told what is done now; from several threads."""
+OnProgress = Callable[[str], None]
+"""Function that is called with a line for each step, from several threads."""
 
 
 @contextmanager
@@ -27,46 +27,65 @@ def _as_os_errors() -> Iterator[None]:
 
 
 class SshChannel:
-    """The streams of a process at the other end of a channel."""
+    """Streams of a process on a host over an SSH channel; implements `loadtest.workers.remote.Channel`."""
 
     def __init__(self, channel: paramiko.Channel) -> None:
+        """Use an SSH channel whose command is running."""
         self._channel = channel
         channel.settimeout(None)
 
     def receive(self) -> bytes:
-        """See Channel."""
+        """Return bytes of standard output, waiting for at least one; nothing at its end.
+
+        Raises:
+            OSError: The connection was lost.
+        """
         with _as_os_errors():
             return bytes(self._channel.recv(_CHUNK_BYTES))
 
     def receive_error(self) -> bytes:
-        """See Channel."""
+        """Return bytes of standard error, waiting for at least one; nothing at its end.
+
+        Raises:
+            OSError: The connection was lost.
+        """
         with _as_os_errors():
             return bytes(self._channel.recv_stderr(_CHUNK_BYTES))
 
     def send(self, data: bytes) -> None:
-        """See Channel; it waits while the other side takes nothing."""
+        """Write to standard input, waiting while the host accepts nothing.
+
+        Raises:
+            OSError: The connection was lost, or the process has ended.
+        """
         with _as_os_errors():
             self._channel.sendall(data)
 
     def end_input(self) -> None:
-        """See Channel."""
+        """End standard input.
+
+        Raises:
+            OSError: The connection was lost.
+        """
         with _as_os_errors():
             self._channel.shutdown_write()
 
     def close(self) -> None:
-        """See Channel."""
+        """Close all streams, which also ends a `receive` that waits."""
         with suppress(OSError), _as_os_errors():
             self._channel.close()
 
     @property
-    def is_cut(self) -> bool:
-        """See Channel."""
+    def is_connection_lost(self) -> bool:
+        """Whether the connection was lost, so that a stream's end does not mean the end of the process."""
         return not self._channel.get_transport().is_active()
 
 
 @contextmanager
-def open_machines(hosts: Sequence[HostPlan], say: Say) -> Iterator[list[RemoteMachine]]:
-    """A machine for each host, all at once; in the end their agents end, and with them whatever they started.
+def open_machines(hosts: Sequence[HostPlan], on_progress: OnProgress) -> Iterator[list[RemoteMachine]]:
+    """Yield a machine with an agent for each host, in the order of the hosts, opened in parallel.
+
+    On exit all agents end, and with them every process that they started.
 
     Raises:
         HostError: A host cannot be reached or used.
@@ -77,22 +96,22 @@ def open_machines(hosts: Sequence[HostPlan], say: Say) -> Iterator[list[RemoteMa
         def open_one(connection: Connection) -> RemoteMachine:
             host = connection.host
             connection.open()
-            python = ensure_installed(connection, say)
-            channel = connection.start([python, "-P", "-m", "loadtest.processes.agent"])
+            python = ensure_installed(connection, on_progress)
+            channel = connection.start([python, "-P", "-m", "loadtest.workers.agent"])
             machine = RemoteMachine(host.name, host.address, SshChannel(channel))
             stack.callback(machine.close)
             machine.open()
             return machine
 
-        say(f"connecting to {', '.join(host.name for host in hosts)}")
-        with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+        on_progress(f"connecting to {', '.join(host.name for host in hosts)}")
+        with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
             opening = [pool.submit(open_one, connection) for connection in connections]
             try:
                 wait(opening, return_when=FIRST_EXCEPTION)
                 failed = [future for future in opening if future.done() and future.exception()]
                 machines = [future.result() for future in failed or opening]
             except BaseException:
-                # Nobody goes on with a host that will not be needed.
+                # One host failed, so the others are not needed: closing ends what their threads wait for.
                 pool.shutdown(wait=False, cancel_futures=True)
                 for connection in connections:
                     connection.close()
@@ -100,6 +119,6 @@ def open_machines(hosts: Sequence[HostPlan], say: Say) -> Iterator[list[RemoteMa
         try:
             yield machines
         finally:
-            # All at once: each may take a while.
-            with ThreadPoolExecutor(_MOST_AT_ONCE) as pool:
+            # In parallel, since each agent may take seconds to end.
+            with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
                 list(pool.map(RemoteMachine.close, machines))

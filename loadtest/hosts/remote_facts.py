@@ -1,7 +1,7 @@
-"""What a host tells of itself, sent there as text: the standard library is all that it surely has.
+"""Script that reads the properties of a host; it is sent there as text and needs only the standard library.
 
-`python -c TEXT [SOURCE...]` prints one JSON line of facts, then, for each line on standard input, the time of
-its wall clock in nanoseconds, so that two clocks can be compared. It ends with its input.
+`python -c TEXT [SOURCE...]` prints one JSON line of facts. Then, for each line on standard input, it prints
+the time of the wall clock in nanoseconds, so that two clocks can be compared. It ends with standard input.
 """
 
 import json
@@ -22,7 +22,7 @@ def _memory(key: str) -> int:
 
 
 def _io_uring() -> "tuple[bool | None, str]":
-    """Whether the engine can use it, and why not; None where it is not installed, so cannot say."""
+    """Return whether the io_uring driver works, and why not; None if subjectbus is not installed."""
     try:
         from subjectbus import SubjectbusError, resolve_driver  # noqa: PLC0415 - it may be missing
     except ImportError:
@@ -45,7 +45,7 @@ def _is_local(address: str) -> bool:
 
 
 def facts(sources: "list[str]") -> "dict[str, object]":
-    """What `loadtest.hosts.facts.Facts` has but for the clock."""
+    """Return the fields of `loadtest.hosts.facts.Facts`, except the clock."""
     ports = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
     available, reason = _io_uring()
     return {
@@ -65,8 +65,8 @@ def facts(sources: "list[str]") -> "dict[str, object]":
 
 
 def main() -> None:
-    """Tells the facts, then the time as often as it is asked."""
-    print(json.dumps(facts(sys.argv[1:])), flush=True)  # noqa: T201 - the whole point
+    """Print the facts, then the time for each line of standard input."""
+    print(json.dumps(facts(sys.argv[1:])), flush=True)  # noqa: T201 - the caller reads standard output
     for _ in sys.stdin:
         print(time.time_ns(), flush=True)  # noqa: T201
 

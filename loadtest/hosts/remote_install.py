@@ -1,16 +1,20 @@
-"""The part of an install that runs on the host, sent there as text: it needs the standard library alone.
+"""Script that installs a build; it is sent to the host as text and needs only the standard library.
 
-`python -c TEXT BUILD BYTES` checks that BYTES are free and takes wheels from its standard input, each a line
-`NAME SIZE` and so many bytes, until an empty line. It makes a virtual environment of them and prints its
-interpreter, or ends with status 1 and a line on standard error.
+`python -c TEXT BUILD BYTES` checks that BYTES bytes of the disk are free. It then reads wheels from standard
+input, each as a line `NAME SIZE SHA256` followed by SIZE bytes, until an empty line. It installs the wheels
+into a new virtual environment and prints the path of its interpreter. On failure it ends with status 1 and
+one line on standard error.
 
-A build is what its link points to, and that appears when all is done: an install that was interrupted, or two
-at the same time, are never in the way. An install ends with its standard input, and takes its folder with it.
+A build is a symbolic link to its virtual environment, made after the installation is complete. So an
+interrupted installation, or two at the same time, cannot damage a build. If standard input ends during an
+installation, the script removes its folder and ends.
 """
 
+import hashlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,7 +26,7 @@ from typing import BinaryIO
 
 _ABANDONED_AFTER_S = 3600
 _PART_BYTES = 1 << 20
-_INTERRUPTED = "the connection ended before all was sent"
+_INTERRUPTED = "the connection ended before all wheels arrived"
 _PIP_OPTIONS = (
     *("--isolated", "--quiet", "--no-input", "--disable-pip-version-check"),
     *("--no-index", "--no-deps", "--no-cache-dir", "--no-compile"),
@@ -31,37 +35,62 @@ _IDENTITY = ("-P", "-m", "loadtest.hosts.identity")
 
 
 def cache() -> Path:
-    """The folder of all builds."""
+    """Return the folder that holds all builds of this user."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "subjectbus"
 
 
 def prepare(build: str, needed: int) -> Path:
-    """Make a new folder for wheels, and certain that `needed` bytes are free."""
+    """Return a new folder for wheels, after removing abandoned ones and checking for `needed` free bytes."""
     folder = cache()
-    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        folder.parent.mkdir(parents=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _require_own(folder)
     for old in folder.glob("*-*"):
         if time.time() - old.stat().st_mtime > _ABANDONED_AFTER_S and not _is_linked(old):
             shutil.rmtree(old, ignore_errors=True)
     free = shutil.disk_usage(folder).free
     if free < needed:
-        sys.exit(f"no space: {folder} has {free >> 20} MB, the installation needs {needed >> 20} MB")
+        sys.exit(
+            f"not enough space: {folder} has {free >> 20} MiB free, the installation needs {needed >> 20} MiB"
+        )
     return Path(tempfile.mkdtemp(prefix=f"{build}-", dir=folder))
 
 
+def _require_own(folder: Path) -> None:
+    """Exit if another user may write to the folder, since a load test runs the interpreters in it."""
+    found, around = folder.stat(), folder.parent.stat()
+    for path, unsafe in (
+        (folder, found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)),
+        (folder.parent, around.st_mode & stat.S_IWOTH and not around.st_mode & stat.S_ISVTX),
+    ):
+        if unsafe:
+            sys.exit(
+                f"{path} belongs to another user, or other users may write to it: "
+                "check its contents, then chmod go-w, or set XDG_CACHE_HOME to a folder of your own"
+            )
+
+
 def receive(stream: BinaryIO, folder: Path) -> None:
-    """Write the wheels of a stream, until its empty line, into the folder."""
+    """Write the wheels that a stream carries, up to its empty line, into the folder; check their hashes."""
     while (line := stream.readline()) != b"\n":
         if not line.endswith(b"\n"):
             sys.exit(_INTERRUPTED)
-        name, _, digits = os.fsdecode(line).rpartition(" ")
+        name, digits, sent = os.fsdecode(line).rsplit(maxsplit=2)
         size = int(digits)
+        arrived = hashlib.sha256()
         with (folder / name).open("wb") as file:
             while size:
                 part = stream.read(min(size, _PART_BYTES))
                 if not part:
                     sys.exit(_INTERRUPTED)
                 file.write(part)
+                arrived.update(part)
                 size -= len(part)
+        if arrived.hexdigest() != sent:
+            sys.exit(
+                f"{name} was damaged in transfer: its SHA-256 is {arrived.hexdigest()}, not {sent}: try again"
+            )
 
 
 def _is_linked(folder: Path) -> bool:
@@ -70,14 +99,14 @@ def _is_linked(folder: Path) -> bool:
 
 
 def install(build: str, needed: int, stream: BinaryIO) -> Path:
-    """Make a virtual environment of the wheels in a stream; return the path of its interpreter."""
+    """Install the wheels of a stream into a virtual environment; return the path of its interpreter."""
     folder = prepare(build, needed)
     final = folder.parent / build
     try:
         receive(stream, folder)
-        _end_with(stream, folder)
-        _fill(folder)
-        if not _runs(final / "bin" / "python"):
+        _end_with_stream(stream, folder)
+        _create_environment(folder)
+        if not _has_build(final / "bin" / "python"):
             link = folder / "link"
             link.symlink_to(folder.name)
             link.replace(final)
@@ -87,18 +116,18 @@ def install(build: str, needed: int, stream: BinaryIO) -> Path:
 
 
 def _discard(folder: Path) -> None:
-    """Remove the folder unless it is the build."""
+    """Remove the folder unless the link of a build points to it."""
     if not _is_linked(folder):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill(folder: Path) -> None:
+def _create_environment(folder: Path) -> None:
     try:
-        import venv  # noqa: PLC0415 - Debian has Pythons without
+        import venv  # noqa: PLC0415 - Debian's Python may lack it
     except ImportError:
-        sys.exit("its Python has no module venv (Debian: apt-get install python3-venv)")
+        sys.exit("the host's Python has no module venv (Debian: apt-get install python3-venv)")
     wheels = sorted(folder.glob("*.whl"))
-    # A wheel of pip can be run as it is: the host's own, if it has one, may be any.
+    # pip runs from the wheel that was sent: the host may have no pip, or an old one.
     pip = next(wheel for wheel in wheels if wheel.name.startswith("pip-"))
     venv.create(folder, with_pip=False, symlinks=True)
     python = folder / "bin" / "python"
@@ -110,14 +139,14 @@ def _fill(folder: Path) -> None:
         wheel.unlink()
     done = _run([python, *_IDENTITY])
     if done.returncode != 0:
-        sys.exit(f"it does not run there: {_last_line(done.stderr)}")
+        sys.exit(f"the installed build does not run on the host: {_last_line(done.stderr)}")
 
 
 def _run(command: "list[str | Path]") -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
-def _runs(python: Path) -> bool:
+def _has_build(python: Path) -> bool:
     return python.exists() and _run([python, *_IDENTITY]).returncode == 0
 
 
@@ -126,12 +155,12 @@ def _last_line(text: str) -> str:
     return (lines or text.strip().splitlines() or ["no reason given"])[-1]
 
 
-def _end_with(stream: BinaryIO, folder: Path) -> None:
-    """Have all end that this process has started when the stream does, since its reader has gone."""
-    with suppress(PermissionError):  # it leads a session, and so a group, already
+def _end_with_stream(stream: BinaryIO, folder: Path) -> None:
+    """Start a thread that ends this process and its children when the stream ends: the launcher is gone."""
+    with suppress(PermissionError):  # this process already leads a session, and so a process group
         os.setpgid(0, 0)
 
-    # This process goes on, to remove the folder; what it starts has the signal's default.
+    # SIGTERM ends the children, while this process survives it to remove the folder.
     signal.signal(signal.SIGTERM, lambda *_: None)
 
     def watch() -> None:
@@ -145,10 +174,10 @@ def _end_with(stream: BinaryIO, folder: Path) -> None:
 
 
 def main() -> None:
-    """Install the build that the arguments name."""
+    """Install the build that the arguments name and print the path of its interpreter."""
     build, needed = sys.argv[1:]
     try:
-        print(install(build, int(needed), sys.stdin.buffer))  # noqa: T201 - the whole point
+        print(install(build, int(needed), sys.stdin.buffer))  # noqa: T201 - the caller reads standard output
     except OSError as error:
         sys.exit(f"{error.filename or cache()}: {error.strerror or error}")
 

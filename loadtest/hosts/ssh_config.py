@@ -1,4 +1,4 @@
-"""The user's OpenSSH configuration, as OpenSSH itself reads it: with `Include` and `Match`."""
+"""Options of the user's OpenSSH configuration, read with `ssh -G`, which follows `Include` and `Match`."""
 
 import os
 import pwd
@@ -11,20 +11,21 @@ from pathlib import Path
 import paramiko
 
 _USED = ("hostname", "user", "identityfile", "proxyjump", "proxycommand")
-"""Options that connections use."""
+"""Options of the OpenSSH configuration that connections use, in lower case."""
 _DEFAULT_KEY = re.compile(r"~/\.ssh/id_\w+")
 _TIMEOUT_S = 10.0
-_MOST_HOPS = 16
+_MAX_HOPS = 16
 
 
 class SSHConfigError(Exception):
-    """OpenSSH refuses its configuration; the text is what it says."""
+    """OpenSSH cannot read its configuration; the text is OpenSSH's message."""
 
 
 def read_ssh_config(address: str) -> paramiko.SSHConfig | None:
-    """Return the options of a host, and of those that lead to it (`ProxyJump`).
+    """Return the options of a host and of the hosts that its `ProxyJump` names.
 
-    None without OpenSSH's client on this machine.
+    Returns:
+        The options, or None if this machine has no OpenSSH client.
 
     Raises:
         SSHConfigError: OpenSSH cannot read the configuration.
@@ -35,20 +36,22 @@ def read_ssh_config(address: str) -> paramiko.SSHConfig | None:
     text = ""
     seen: set[str] = set()
     hops = [address]
-    while hops and len(seen) < _MOST_HOPS:
+    while hops and len(seen) < _MAX_HOPS:
         hop = hops.pop()
         if hop in seen:
             continue
         seen.add(hop)
         options = list(_options(ssh, hop))
         text += "\n".join([f"Host {hop}", *(f"{key} {value}" for key, value in options), ""])
-        hops += [_name(jump) for key, value in options if key == "proxyjump" for jump in value.split(",")]
+        hops += [
+            _jump_host(jump) for key, value in options if key == "proxyjump" for jump in value.split(",")
+        ]
     return paramiko.SSHConfig.from_text(text)
 
 
 def _options(ssh: str, address: str) -> Iterator[tuple[str, str]]:
     """Yield the options that OpenSSH would use for a host."""
-    command = [ssh, "-G", *_file(), "--", address]
+    command = [ssh, "-G", *_config_option(), "--", address]
     try:
         done = subprocess.run(
             command,
@@ -59,19 +62,22 @@ def _options(ssh: str, address: str) -> Iterator[tuple[str, str]]:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise SSHConfigError(f"no end of `ssh -G {address}` within {_TIMEOUT_S:g} s") from error
+        raise SSHConfigError(f"`ssh -G {address}` did not end within {_TIMEOUT_S:g} s") from error
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
         raise SSHConfigError(lines[0] if lines else f"`ssh -G {address}` failed")
     for line in done.stdout.splitlines():
         key, _, value = line.partition(" ")
-        # Paramiko finds the default keys itself, and stumbles over those that are not there.
+        # Paramiko finds the default keys itself, and fails on listed keys that do not exist.
         if key in _USED and value != "none" and not (key == "identityfile" and _DEFAULT_KEY.fullmatch(value)):
             yield key, value
 
 
-def _file() -> list[str]:
-    """The option that makes OpenSSH, which looks in the home folder of its user, follow $HOME."""
+def _config_option() -> list[str]:
+    """Return the option that makes OpenSSH read the configuration in $HOME.
+
+    Without it, OpenSSH looks in the home folder of the password database.
+    """
     home = Path("~").expanduser()
     if home == Path(pwd.getpwuid(os.getuid()).pw_dir):
         return []
@@ -79,8 +85,8 @@ def _file() -> list[str]:
     return ["-F", str(file) if file.is_file() else "none"]
 
 
-def _name(jump: str) -> str:
-    """The host of `[ssh://][USER@]HOST[:PORT]`."""
+def _jump_host(jump: str) -> str:
+    """Return HOST of a jump `[ssh://][USER@]HOST[:PORT]`."""
     host = jump.removeprefix("ssh://").rpartition("@")[2]
     if host.startswith("["):
         return host[1:].partition("]")[0]

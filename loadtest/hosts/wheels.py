@@ -1,4 +1,4 @@
-"""Wheels of what runs on hosts: of this very build, packed anew, and of what it needs there."""
+"""Wheels to install on hosts: one built from the files of this build, and those of its dependencies."""
 
 import atexit
 import base64
@@ -20,10 +20,10 @@ from loadtest.hosts.identity import package_files
 from loadtest.hosts.interpreter import Interpreter
 
 HOST_REQUIREMENTS = ("click", "msgspec", "psutil")
-"""What broker, workers and agent import; each in the version that is here."""
+"""Packages that broker, workers and agent import; hosts get the versions installed on this machine."""
 _NAME = "subjectbus"
 _DOWNLOAD_TIMEOUT_S = 300
-_OLDEST_GLIBC_MINOR = 5  # of manylinux
+_OLDEST_GLIBC_MINOR = 5  # the oldest glibc of manylinux is 2.5
 _MUSL_MINORS = (1, 2)
 
 _lock = threading.Lock()
@@ -31,10 +31,12 @@ _folders: dict[str, Path] = {}
 
 
 def wheels_for(interpreter: Interpreter) -> list[Path]:
-    """Paths of the wheels to install for this interpreter, pip's among them, made once for each kind.
+    """Return the paths of the wheels to install for an interpreter, including a wheel of pip.
+
+    The wheels are made once for each combination of Python version, C library and machine type.
 
     Raises:
-        RunError: This build does not run there, or a wheel cannot be had.
+        RunError: This build does not run on such a machine, or a wheel cannot be fetched.
     """
     major, minor, _ = interpreter.version
     kind = f"cp{major}{minor}-{'_'.join((*interpreter.libc, interpreter.machine))}"
@@ -45,10 +47,10 @@ def wheels_for(interpreter: Interpreter) -> list[Path]:
 
 
 def _collect(interpreter: Interpreter) -> Path:
-    """A new folder with the wheels, which goes when this process ends."""
+    """Return a new folder with the wheels; it is removed when this process ends."""
     folder = tempfile.TemporaryDirectory(prefix="subjectbus-wheels-")
     try:
-        pack(Path(folder.name), interpreter.machine)
+        build_wheel(Path(folder.name), interpreter.machine)
         _download(Path(folder.name), interpreter)
     except BaseException:
         folder.cleanup()
@@ -57,19 +59,23 @@ def _collect(interpreter: Interpreter) -> Path:
     return Path(folder.name)
 
 
-def pack(folder: Path, machine: str) -> Path:
-    """Writes a wheel of the packages as they are here, whichever way they were installed; returns its path.
+def build_wheel(folder: Path, machine: str) -> Path:
+    """Write a wheel of this build into a folder and return its path, however the build was installed.
 
     Raises:
-        RunError: They are made for another machine, or were never installed.
+        RunError: The build is for another machine type than `machine`, or is not installed.
     """
     try:
         installed = distribution(_NAME)
     except PackageNotFoundError as error:
-        raise RunError(f"{_NAME} is not installed here, so there is no wheel to make of it") from error
+        raise RunError(
+            f"{_NAME} is not installed on this machine, so no wheel can be made of it (pip install it first)"
+        ) from error
     tag = _tag(installed)
     if not tag.endswith(f"_{machine}"):
-        raise RunError(f"its machine is {machine}, but this build is for {tag.rpartition('-')[2]}")
+        raise RunError(
+            f"the host's machine type is {machine}, but this build is for {tag.rpartition('-')[2]}"
+        )
     path = folder / f"{_NAME}-{installed.version}-{tag}.whl"
     about = f"{_NAME}-{installed.version}.dist-info"
     texts = {
@@ -92,7 +98,7 @@ def _tag(installed: Distribution) -> str:
 
 
 def _record(contents: dict[str, bytes], own_name: str) -> str:
-    """The list of files that the format of wheels wants, with their hashes."""
+    """Return the text of RECORD: each file of the wheel with its hash and size (PEP 427)."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     for name, content in contents.items():
@@ -103,7 +109,7 @@ def _record(contents: dict[str, bytes], own_name: str) -> str:
 
 
 def _download(folder: Path, interpreter: Interpreter) -> None:
-    """Fetches what else is needed, for that interpreter: the hosts themselves may have no internet."""
+    """Download the wheels of the dependencies on this machine, since hosts may not reach a package index."""
     major, minor, _ = interpreter.version
     wanted = [f"{name}=={version(name)}" for name in HOST_REQUIREMENTS]
     options = ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
@@ -119,9 +125,11 @@ def _download(folder: Path, interpreter: Interpreter) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise RunError(f"no end of `pip download` within {_DOWNLOAD_TIMEOUT_S} s") from error
+        raise RunError(f"`pip download` did not end within {_DOWNLOAD_TIMEOUT_S} s") from error
     if done.returncode != 0 and "No module named pip" in done.stderr:
-        raise RunError(f"pip is needed here to fetch wheels: {sys.executable} -m ensurepip")
+        raise RunError(
+            f"this machine needs pip to fetch wheels for hosts: install it with {sys.executable} -m ensurepip"
+        )
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR:")]
         reason = errors[-1] if errors else done.stderr.strip().rpartition("\n")[2]
@@ -129,17 +137,17 @@ def _download(folder: Path, interpreter: Interpreter) -> None:
 
 
 def platforms(interpreter: Interpreter) -> Iterable[str]:
-    """Yield the platform tags of wheels that run there, as pip wants them one by one.
+    """Yield the platform tags of wheels that run on an interpreter's machine, the best one first.
 
     Raises:
-        RunError: The version of its C library is not a version.
+        RunError: The C library's version cannot be parsed.
     """
     name, number = interpreter.libc
     machine = interpreter.machine
     if name == "glibc":
         found = re.fullmatch(r"2\.(\d{1,2})(\..*)?", number)
         if found is None:
-            raise RunError(f"its C library says version {number!r}, expected one like 2.36")
+            raise RunError(f"the host's C library has version {number!r}, expected a version like 2.36")
         for minor in range(int(found[1]), _OLDEST_GLIBC_MINOR - 1, -1):
             yield f"manylinux_2_{minor}_{machine}"
         yield f"manylinux2014_{machine}"

@@ -1,70 +1,80 @@
-"""Runs side by side, rendered: as a page, as Markdown, as CSV and on the terminal."""
+"""The report of runs side by side."""
 
-import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from loadtest.report.charts.distribution import compare_percentiles
+from loadtest.report.document import (
+    ABSENT,
+    Block,
+    Bullets,
+    Cell,
+    Document,
+    Fact,
+    Headline,
+    Mark,
+    Outcome,
+    Reach,
+    Records,
+    Section,
+    Table,
+    Text,
+)
+from loadtest.result import comparison as result
+from loadtest.result.comparison import Comparison
+from loadtest.result.metrics import HEADLINE, LOSSES_NOTE, Metric
 
-from rich.console import Console as Terminal
-
-from loadtest.report import markdown_parts as parts
-from loadtest.report.canvas import Chart, Table
-from loadtest.report.compare_charts import Curve, draw_percentiles
-from loadtest.report.grids import draw_grid
-from loadtest.report.losses import LOSSES_NOTE, is_without_loss
-from loadtest.report.pages import csv_text, render_page
-from loadtest.result.figures import Figure
-from loadtest.result.repeated import FigureSpread
-
-Verdict = Literal["baseline", "same", "better", "worse", "within spread", "not judged", "missing", "absent"]
-_PLAIN_WIDTH = 160
-_MARKS = {"better": "better", "worse": "WORSE", "within spread": "within spread", "missing": "MISSING"}
-_BAD = (_MARKS["worse"], _MARKS["missing"])
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A figure of one side."""
-
-    spread: FigureSpread | None
-    """None where it does not have the figure."""
-    change: float | None
-    """Its median against the baseline's, as a share; infinite from 0, None without one of the two."""
-    verdict: Verdict
+_WORDS = {"better": "better", "worse": "WORSE", "within spread": "within spread", "missing": "MISSING"}
+_GOOD = {"better": True, "worse": False, "missing": False}
 
 
-@dataclass(frozen=True)
-class Row:
-    """A figure of all sides, the baseline first."""
+def to_document(comparison: Comparison) -> Document:
+    """Return the report of a comparison."""
+    sides = [
+        f"{name}, {runs} runs" if runs > 1 else name
+        for name, runs in zip(comparison.names, comparison.runs, strict=True)
+    ]
+    head: list[Block] = [Text(" · ".join(sides), is_note=True)]
+    if comparison.regressions:
+        head += [
+            Outcome("Regression", f"worse than {comparison.names[0]}.", holds=False),
+            Bullets(comparison.regressions, are_failures=True),
+        ]
+    else:
+        head.append(Outcome("No regression", "", holds=True))
+    head.append(Headline(_headline(comparison)))
+    chart = compare_percentiles(comparison.curves)
+    differences: list[Block] = [Text("Nothing: scenario and environment are the same.")]
+    if comparison.differences:
+        differences = [Bullets(comparison.differences, reach=Reach.TERMINAL)]
+    return Document(
+        ", ".join(comparison.names),
+        [
+            Section(
+                "Metrics",
+                [tabulate(comparison), Text(explain(comparison), is_note=True, reach=Reach.TERMINAL)],
+            ),
+            Section("Distribution", [chart] if chart else []),
+            Section("What differs besides", differences),
+        ],
+        head,
+    )
 
-    figure: Figure
-    cells: Sequence[Cell]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Runs, or repeated runs, side by side."""
-
-    names: Sequence[str]
-    """Of the sides, the baseline first."""
-    runs: Sequence[int]
-    """How often each side was run."""
-    rows: Sequence[Row]
-    tolerance: float
-    """The share by which a judged figure may be worse."""
-    regressions: Sequence[str]
-    """A sentence each; none when everything is in order."""
-    differences: Sequence[str]
-    """In scenarios and environments: what the sides cannot be blamed for."""
-    curves: Sequence[Curve] = ()
+def to_records(comparison: Comparison) -> Records:
+    """Return a row for each metric and side, in the metric's unit."""
+    rows: list[list[object]] = []
+    for row in comparison.rows:
+        for name, runs, cell in zip(comparison.names, comparison.runs, row.cells, strict=True):
+            spread = cell.spread
+            values = [spread.median, spread.min, spread.max] if spread else [None, None, None]
+            rows.append([row.metric.path, row.metric.unit, name, runs, *values, cell.change, cell.verdict])
+    return Records(["metric", "unit", "run", "runs", "median", "min", "max", "change", "verdict"], rows)
 
 
 def explain(comparison: Comparison) -> str:
-    """What the verdicts mean."""
+    """Return what the verdicts mean."""
     baseline, tolerance = comparison.names[0], 100 * comparison.tolerance
     text = (
         f"Changes are against {baseline}; worse by more than {tolerance:g} % is a regression. A change "
-        "without a word is smaller, or of a figure that is there to be seen and not judged. "
+        "without a word is smaller, or the metric is there to be seen and not judged. "
         f"{LOSSES_NOTE}"
     )
     if max(comparison.runs) == 1:
@@ -75,90 +85,48 @@ def explain(comparison: Comparison) -> str:
     )
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """A self-contained page."""
-    chart: Chart | None = draw_percentiles(comparison.curves)
-    return render_page(
-        "compare.html.j2",
-        comparison=comparison,
-        explanation=explain(comparison),
-        table=tabulate(comparison),
-        chart=chart,
-    )
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """The comparison as Markdown."""
-    regressions = [f"- **Regression:** {parts.plain(text)}" for text in comparison.regressions]
-    return parts.document(
-        [
-            [f"# {parts.plain(', '.join(comparison.names))}"],
-            regressions or ["No regression."],
-            parts.table(tabulate(comparison)),
-            [parts.plain(explain(comparison))],
-            ["What differs besides:"] if comparison.differences else [],
-            parts.bullets(comparison.differences),
-        ]
-    )
-
-
-def to_csv(comparison: Comparison) -> str:
-    """A line for each figure and side: bare numbers in the figure's unit."""
-    rows: list[list[object]] = []
-    for row in comparison.rows:
-        for name, runs, cell in zip(comparison.names, comparison.runs, row.cells, strict=True):
-            spread = cell.spread
-            values = [spread.median, spread.min, spread.max] if spread else [None, None, None]
-            rows.append([row.figure.name, row.figure.unit, name, runs, *values, cell.change, cell.verdict])
-    columns = ["figure", "unit", "run", "runs", "median", "min", "max", "change", "verdict"]
-    return csv_text(columns, rows)
-
-
-def show_comparison(comparison: Comparison, terminal: Terminal) -> None:
-    """The table, what differs, and the regressions."""
-    table = tabulate(comparison)
-    worse = [number for number, row in enumerate(table.rows) if any(text.endswith(_BAD) for text in row)]
-    terminal.print(draw_grid(table, terminal, bold_red=worse), highlight=False)
-    for text in [explain(comparison), *(f"differs: {text}" for text in comparison.differences)]:
-        terminal.print(text, highlight=False, markup=False, soft_wrap=True)
-
-
-def to_text(comparison: Comparison) -> str:
-    """What the terminal shows, as plain text."""
-    file = io.StringIO()
-    show_comparison(comparison, Terminal(file=file, width=_PLAIN_WIDTH))
-    return file.getvalue()
-
-
 def tabulate(comparison: Comparison) -> Table:
-    """A row for each figure, two columns for each side but the baseline, which has one."""
+    """Return a row for each metric, two columns for each side but the baseline, which has one."""
     baseline, *others = comparison.names
-    columns = ["figure", baseline, *(text for name in others for text in (name, "change"))]
-    rows = []
+    columns = ["metric", baseline, *(text for name in others for text in (name, "change"))]
+    rows: list[list[Cell]] = []
     for row in comparison.rows:
-        if is_without_loss(row.figure, [cell.spread for cell in row.cells]):
+        if not any(cell.spread.is_shown for cell in row.cells if cell.spread):
             continue
         first, *rest = row.cells
-        texts = [row.figure.title, _value(row.figure, first)]
+        texts: list[Cell] = [row.metric.title, _value(row.metric, first)]
         for cell in rest:
-            texts += [_value(row.figure, cell), _change(cell)]
+            texts += [_value(row.metric, cell), _change(cell)]
         rows.append(texts)
-    return Table(columns, rows)
+    return Table(columns, rows, reach=Reach.TERMINAL)
 
 
-def _value(figure: Figure, cell: Cell) -> str:
+def _headline(comparison: Comparison) -> list[Fact]:
+    facts = []
+    for row in comparison.rows:
+        if row.metric.path in HEADLINE:
+            first, *rest = row.cells
+            beside = [
+                f"{name}: {_value(row.metric, cell)}"
+                for name, cell in zip(comparison.names[1:], rest, strict=True)
+            ]
+            facts.append(Fact(row.metric.title, _value(row.metric, first), beside))
+    return facts
+
+
+def _value(metric: Metric, cell: result.Cell) -> str:
     spread = cell.spread
     if spread is None:
-        return "-"
-    text = figure.text(spread.median)
+        return ABSENT
+    text = metric.text(spread.median)
     if spread.spread:
-        text += f" ({figure.text(spread.min)} to {figure.text(spread.max)})"
+        text += f" ({metric.text(spread.min)} to {metric.text(spread.max)})"
     return text
 
 
-def _change(cell: Cell) -> str:
+def _change(cell: result.Cell) -> Cell:
+    word = _WORDS.get(cell.verdict, "")
     if cell.change is None:
-        return _MARKS.get(cell.verdict, "-")
+        return Mark(word or ABSENT, _GOOD.get(cell.verdict))
     share = "from 0" if cell.change == float("inf") else f"{100 * cell.change:+.1f} %"
-    mark = _MARKS.get(cell.verdict)
-    return f"{share} {mark}" if mark else share
+    return Mark(f"{share} {word}".rstrip(), _GOOD.get(cell.verdict))

@@ -1,31 +1,38 @@
-"""The processes of a run that goes on, a row each."""
+"""The console of a run that goes on; on standard error, so that output can be piped.
 
+When the terminal or the pipe has gone, the console is silent, and the run goes on.
+"""
+
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from rich import box
 from rich.console import RenderableType
+from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
-from loadtest.engine.messages import Progress
+from loadtest.report import terminal
+from loadtest.report.run import to_document
+from loadtest.report.terminal import Screen
+from loadtest.result.schema import Result, Sample
+from loadtest.runner.view import WorkerRow
+from loadtest.scenario.kinds import BroadcastScenario, Plan, Scenario, TransportsScenario
+from loadtest.workers.messages import Progress
 
-_FEWEST = 3  # below that, the figures of all are as good
-
-
-@dataclass(frozen=True)
-class WorkerRow:
-    """What one process of the load last said."""
-
-    name: str
-    host: str
-    progress: Progress
-    is_lost: bool = False
-    """It says nothing any more."""
+_PLAIN_WIDTH = 100
+_PACE_S = 10.0
+_FEWEST = 3
+"""Processes below which the numbers of all are as good as a table of them."""
+_BARS = {"connected": "connecting", "swept": "sweep"}
+"""The bar of a phase, if it is another one's."""
 
 
 class LiveBars(Bars):
-    """Bars with a table of the processes below them, where these are more than a few."""
+    """Bars with a table of the processes below them, if there are more than a few."""
 
     rows: Sequence[WorkerRow] = ()
 
@@ -33,10 +40,10 @@ class LiveBars(Bars):
         """What rich draws."""
         yield from super().get_renderables()
         if len(self.rows) >= _FEWEST:
-            yield draw(self.rows)
+            yield _draw(self.rows)
 
 
-def draw(rows: Sequence[WorkerRow]) -> Table:
+def _draw(rows: Sequence[WorkerRow]) -> Table:
     """The table."""
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("process", "host", "phase"):
@@ -60,3 +67,127 @@ def draw(rows: Sequence[WorkerRow]) -> Table:
             style="bold red" if row.is_lost else None,
         )
     return table
+
+
+class _Pace:
+    """How fast a count has grown lately."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, int]] = deque()
+
+    def look(self, at_s: float, count: int) -> float | None:
+        """Per second over the last seconds; None before two looks, or where nothing has come."""
+        self._looks.append((at_s, count))
+        while at_s - self._looks[0][0] > _PACE_S:
+            self._looks.popleft()
+        since_s, before = self._looks[0]
+        return (count - before) / (at_s - since_s) if at_s > since_s and count > before else None
+
+
+class Console:
+    """A bar for each phase on a terminal, a line a second elsewhere, nothing when quiet.
+
+    A context manager: the bars are live inside it.
+    """
+
+    def __init__(self, scenario: Plan, *, quiet: bool, screen: Screen | None = None) -> None:
+        self._terminal = screen or Screen(stderr=True, quiet=quiet)
+        self._live = self._terminal.is_terminal
+        if not self._live:
+            self._terminal.width = max(self._terminal.width, _PLAIN_WIDTH)
+        calls = 0 if isinstance(scenario, BroadcastScenario) else scenario.calls
+        self._counts_calls = calls > 0
+        self._totals = {
+            "connecting": float(scenario.connections),
+            "sweep": 0.0 if isinstance(scenario, TransportsScenario) else float(scenario.users),
+            "warmup": scenario.warmup_s,
+            "measuring": float(calls or scenario.duration_s),
+        }
+        self._bars = LiveBars(
+            TextColumn("{task.description:<10}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[figures]}"),
+            console=self._terminal,
+            auto_refresh=False,
+            disable=not self._live or quiet,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._pace = _Pace()
+        self._quiet = quiet
+        self._lost = "missing" if isinstance(scenario, BroadcastScenario) else "timed out"
+
+    def show(self, sample: Sample, progress: Progress, rows: Sequence[WorkerRow]) -> None:
+        """One look at the run."""
+        is_opening = progress.phase == "connecting"
+        figures = self._opening(sample) if is_opening else _figures(sample, self._lost)
+        if not self._live:
+            line = f"{sample.t_s:7.1f} s  {progress.phase:<10}  {figures}"
+            self._terminal.print(line, highlight=False, markup=False, soft_wrap=True)
+            return
+        if progress.phase == "done":
+            return
+        self._bars.rows = rows
+        name = _BARS.get(progress.phase, progress.phase)
+        for other, task in self._tasks.items():
+            if other != name and other in self._totals:
+                self._bars.update(task, completed=self._totals[other])
+        if name not in self._tasks:
+            self._tasks[name] = self._bars.add_task(name, total=self._totals.get(name), figures="")
+        counted = {"connecting": sample.connections, "sweep": sample.received}
+        if self._counts_calls:
+            counted["measuring"] = sample.received
+        done = float(counted.get(name, progress.elapsed_s))
+        self._bars.update(self._tasks[name], completed=done, figures=figures, refresh=True)
+
+    def _opening(self, sample: Sample) -> str:
+        """How many connections of how many, how fast, and when all will be there."""
+        wanted = int(self._totals["connecting"])
+        figures = [f"{sample.connections:,} of {wanted:,} connections"]
+        rate = self._pace.look(sample.t_s, sample.connections)
+        if rate is not None:
+            left_s = (wanted - sample.connections) / rate
+            figures += [f"{rate:,.0f}/s", f"ETA {left_s:,.0f} s"]
+        return "  ".join([*figures, *_server_cpu(sample)])
+
+    def of_part(self, scenario: Scenario) -> "Console":
+        """The console of one of several runs, announced by its name."""
+        self.announce(scenario.name)
+        return Console(scenario, quiet=self._quiet)
+
+    def announce(self, text: str) -> None:
+        """What is done now."""
+        self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def conclude(self, result: Result, folder: Path) -> None:
+        """Show the tables, the verdicts, and where everything is."""
+        terminal.show(to_document(result), self._terminal)
+        self.announce(f"result folder: {folder}")
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+
+def _figures(sample: Sample, lost: str) -> str:
+    figures = [f"{sample.connections:,} connections"]
+    if sample.sent:
+        figures += [
+            f"{sample.sent:,} sent",
+            f"{sample.received:,} received",
+            f"{sample.outstanding:,} outstanding",
+            f"mean {sample.mean_us / 1000:.2f} ms",
+            f"max {sample.max_us / 1000:.2f} ms",
+        ]
+    if sample.timed_out or sample.errors:
+        figures.append(f"{sample.timed_out:,} {lost}, {sample.errors:,} errors")
+    return "  ".join([*figures, *_server_cpu(sample)])
+
+
+def _server_cpu(sample: Sample) -> list[str]:
+    cpu = sample.server_cpu_percent
+    return [] if cpu is None else [f"broker {cpu:.0f} % CPU"]

@@ -1,7 +1,13 @@
 """The same requests over several transports: the tables, and what they say in words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+import msgspec
+
+from loadtest.report.charts.svg import SERIES, Axis, Canvas, Chart, Key, linear
+from loadtest.report.document import ABSENT, Block, Reach, Records, Section, Table, Text
+from loadtest.result.metrics import number_text, transport_metrics
+from loadtest.result.paths import flatten
 from loadtest.result.reference import PUBLISHED_TRANSPORTS_S
 from loadtest.result.schema import Result, TransportRun
 
@@ -14,53 +20,58 @@ TITLES = {
 _NAMES = {"rest-new": "REST with a connection for each call", "rest": "REST with connections kept"}
 _ALIKE = 0.1
 """Times that differ by less than this share are called alike."""
+_SHORT = {"rest-new": "REST, a connection each", "rest": "REST, kept", "ws": "WebSocket", "tcp": "TCP"}
+_FILLS = ("fill", "fill-opacity:.3;fill", "fill-opacity:0;fill")
+"""Filled, light and empty bars, to be told apart without colours."""
+_GROUP = 0.8
+"""Of the distance between two transports, the part that bars fill."""
 CALLS = 2_000_000
 """As many as the published runs made."""
-_ABSENT = "-"
 
 
-def tables(runs: Sequence[TransportRun]) -> list[tuple[str, list[str], list[list[str]]]]:
-    """For each number of callers a title, the columns' names (the transports) and the rows of texts."""
-    callers = sorted({run.outstanding for run in runs})
+def sections(result: Result) -> list[Section]:
+    """Return what a report of the same load over several transports has instead of the sections of a load."""
+    runs = result.transports or []
+    reference, environment = result.reference, result.environment
+    machine = f"{environment.get('cpu_model', ABSENT)}, {environment.get('cores', ABSENT)} hardware threads"
+    notes = f"Published: {reference.name}; {reference.hardware}. This run: {machine}."
+    shown = [Text(text, reach=Reach.TERMINAL) for text in findings(runs)]
+    chart = draw_times(runs, reference.label)
+    blocks: list[Block] = [*shown, *([chart] if chart else []), *tables(runs)]
+    blocks += [Text(explain(result), reach=Reach.TERMINAL), Text(notes, is_note=True)]
+    return [Section("Transports side by side", blocks)]
+
+
+def to_records(runs: Sequence[TransportRun]) -> Records:
+    """Return a row for each run with all that result.json has of it."""
+    rows = [dict(flatten(msgspec.to_builtins(run))) for run in runs]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return Records(names, [[row.get(name) for name in names] for row in rows])
+
+
+def tables(runs: Sequence[TransportRun]) -> list[Table]:
+    """Return a table for each number of callers with a column for each transport."""
     return [
-        (
-            "One caller" if count == 1 else f"{count:,} callers",
-            ["", *(TITLES[run.transport] for run in chosen)],
+        Table(
+            ["measure", *(TITLES[run.transport] for run in chosen)],
             [[name, *texts] for name, texts in _rows(chosen)],
+            title="One caller" if count == 1 else f"{count:,} callers",
+            reach=Reach.TERMINAL,
         )
-        for count in callers
+        for count in sorted({run.outstanding for run in runs})
         if (chosen := [run for run in runs if run.outstanding == count])
     ]
 
 
 def _rows(runs: Sequence[TransportRun]) -> Iterator[tuple[str, list[str]]]:
-    def texts(value: Callable[[TransportRun], float | None], decimals: int = 0) -> list[str]:
-        values = (value(run) for run in runs)
-        return [_ABSENT if one is None else f"{one:,.{decimals}f}" for one in values]
-
-    def latency(name: str) -> Callable[[TransportRun], float | None]:
-        return lambda run: getattr(run.latency_us, name) if run.latency_us else None
-
-    def wire(name: str) -> Callable[[TransportRun], float | None]:
-        return lambda run: getattr(run.wire, name) if run.wire else None
-
-    yield "calls", texts(lambda run: run.calls)
-    yield "total time, s", texts(lambda run: run.total_s, 1)
-    yield f"s for {CALLS:,} calls at that rate", texts(scaled_s, 1)
-    yield f"s for {CALLS:,} calls, published 2014", texts(lambda run: published_s(run.transport), 1)
-    yield "calls/s", texts(lambda run: run.calls_per_s)
-    for name, label in (("mean", "mean"), ("p50", "p50"), ("p99", "p99"), ("p99_9", "p99.9"), ("max", "max")):
-        yield f"latency {label}, us", texts(latency(name))
-    yield "payload, bytes/call", texts(wire("payload"))
-    yield "on the wire, bytes/call", texts(wire("total"), 1)
-    yield "of these out", texts(wire("out"), 1)
-    yield "of these in", texts(wire("in_"), 1)
-    yield "request heads, bytes/call", texts(wire("head_out"), 1)
-    yield "response heads, bytes/call", texts(wire("head_in"), 1)
-    yield "server CPU, us/call", texts(lambda run: run.server_cpu_us_per_call, 1)
-    yield "client CPU, us/call", texts(lambda run: run.client_cpu_us_per_call, 1)
-    yield "connections opened, warm-up included", texts(lambda run: run.connections_opened)
-    yield "errors, timeouts", texts(lambda run: run.errors + run.timed_out)
+    """The metrics of the catalogue, and the seconds of the published run behind the total time."""
+    for entries in zip(*map(transport_metrics, runs), strict=True):
+        metric = entries[0][0]
+        yield metric.title, [metric.text(value) for _, value in entries]
+        if metric.path == "total_s":
+            yield f"s for {CALLS:,} calls at that rate", [number_text(scaled_s(run), 1) for run in runs]
+            published = [number_text(published_s(run.transport), 1) for run in runs]
+            yield f"s for {CALLS:,} calls, published 2014", published
 
 
 def scaled_s(run: TransportRun) -> float | None:
@@ -96,7 +107,7 @@ def _findings(runs: dict[str, TransportRun]) -> Iterator[str]:
         cost = f"a connection for each call takes {_times(new, rest)} of what kept connections take"
         if new.server_cpu_us_per_call and rest.server_cpu_us_per_call:
             more = new.server_cpu_us_per_call - rest.server_cpu_us_per_call
-            cost += f", and {more:,.1f} us more of the server's CPU"
+            cost += f", and {more:,.1f} µs more of the server's CPU"
         yield f"{cost}."
     if ws and new and (tcp := runs.get("tcp")):
         published = PUBLISHED_TRANSPORTS_S
@@ -125,7 +136,7 @@ def _compare_kept(rest: TransportRun, ws: TransportRun) -> str:
         )
     if rest.server_cpu_us_per_call and ws.server_cpu_us_per_call:
         costs.append(
-            f"{rest.server_cpu_us_per_call:,.1f} us of the server's CPU against "
+            f"{rest.server_cpu_us_per_call:,.1f} µs of the server's CPU against "
             f"{ws.server_cpu_us_per_call:,.1f}"
         )
     return text + (linked + " and ".join(costs) if costs else "") + "."
@@ -148,3 +159,35 @@ def explain(result: Result) -> str:
         f"{result.scenario['request_bytes']} bytes out, {result.scenario['reply_bytes']} bytes back. "
         "Both ends are on one machine: no network shows what bytes cost on a slow one."
     )
+
+
+def draw_times(runs: Sequence[TransportRun], label: str) -> Chart | None:
+    """Draw bars for each transport, one by number of callers and one for the published run called `label`."""
+    names = list(dict.fromkeys(run.transport for run in runs if run.calls_per_s))
+    if not names:
+        return None
+    columns = [
+        (
+            "one caller" if callers == 1 else f"{callers:,} callers",
+            {run.transport: scaled_s(run) for run in runs if run.outstanding == callers},
+        )
+        for callers in sorted({run.outstanding for run in runs})
+    ]
+    columns.append((f"published {label}", {name: published_s(name) for name in names}))
+    highest = max(value or 0.0 for _, values in columns for value in values.values())
+    places = [(float(place), _SHORT[name]) for place, name in enumerate(names)]
+    canvas = Canvas(Axis(-0.5, len(names) - 0.5, "", ticks=places), linear([highest], "seconds"), 250)
+    width = _GROUP / len(columns)
+    for number, (column, values) in enumerate(columns):
+        colour = f"var(--series-{number % SERIES + 1})"
+        css = f"stroke:{colour};stroke-width:1.6;{_FILLS[number % len(_FILLS)]}:{colour}"
+        for place, name in enumerate(names):
+            if value := values.get(name):
+                left = place - _GROUP / 2 + number * width
+                what = f"{TITLES[name]}, {column}: {number_text(value, 1)} s"
+                canvas.fill([(left + 0.04 * width, left + 0.96 * width, 0.0, value)], css, what)
+                canvas.write(left + width / 2, value, number_text(value))
+        canvas.keys.append(Key(column, css, is_filled=True))
+    rows = [[TITLES[name], *(number_text(values.get(name), 1) for _, values in columns)] for name in names]
+    table = Table(["transport", *(name for name, _ in columns)], rows)
+    return canvas.finish("transport-time", f"Seconds for {CALLS:,} calls, by transport", table)

@@ -1,1 +1,1 @@
-"""A result: its schema, histograms, objectives, and the published runs to set beside it."""
+"""Results of runs: schema, histograms, metrics, thresholds, checks, and published runs for comparison."""

@@ -1,4 +1,4 @@
-"""The server's own view of a run, as `result.json` has it."""
+"""Part of `result.json` that comes from the server's own counters."""
 
 from msgspec import Struct
 
@@ -15,67 +15,71 @@ UNITS = {
     "slow_consumers": "connections",
     "dropped": "messages",
 }
-"""Of the fields of a `BrokerSample`."""
+"""Unit of each field of a `BrokerSample`."""
 
 
 class BrokerSample(Struct, frozen=True, kw_only=True):
-    """The server's own counters, as its /varz tells them; None for what it does not tell.
+    """One reading of the server's counters at its /varz; a field is None if the server does not report it.
 
-    Totals are what was added since the reading before the run's first connection. `in` is what clients
-    published, `out` what was sent to them; bytes are those of payloads and headers.
+    Totals count from a reading before the run's first connection. `in` counts what clients published, `out`
+    what the server sent to clients. Bytes are bytes of payloads and headers.
     """
 
     t_s: float
+    """Time of the reading, in seconds since the run began."""
     connections: int | None = None
+    """Open client connections."""
     in_msgs: int | None = None
     out_msgs: int | None = None
     in_bytes: int | None = None
     out_bytes: int | None = None
     cpu: float | None = None
-    """Percent of one processor."""
+    """Processor use, in percent of one processor."""
     mem: int | None = None
-    """Resident bytes."""
+    """Resident memory, in bytes."""
     pending_bytes: int | None = None
-    """Output that waits for clients to take it."""
+    """Backlog of all clients, in bytes."""
     slow_consumers: int | None = None
-    """Connections that were closed for not taking theirs."""
+    """Connections that the server closed because their backlog exceeded a limit."""
     dropped: int | None = None
-    """Messages that were to be delivered and never will be."""
+    """Deliveries that the server dropped."""
 
 
 class Agreement(Struct, frozen=True, kw_only=True):
-    """One count of the engine beside the server's own."""
+    """Comparison of one count of the engine with the server's count."""
 
     name: str
     unit: str
     engine: int
     broker: int
     difference: int
-    """The broker's less the engine's."""
+    """Broker's count minus the engine's."""
     matches: bool
     expected: str | None = None
-    """Why the two may differ without a fault; None where they must match."""
+    """Reason why the counts may differ without a fault. None if they must match."""
 
     @property
     def holds(self) -> bool:
-        """They match, or need not."""
+        """Whether the counts match or are allowed to differ."""
         return self.matches or self.expected is not None
 
 
 class BrokerView(Struct, frozen=True, kw_only=True):
-    """How the server's own counters were read, and what they say that no second has."""
+    """Summary of the readings of the server's counters during a run."""
 
     monitor: str
-    """Where they were read."""
+    """Address at which the counters were read."""
     readings: int
+    """Number of readings that succeeded."""
     failures: int
-    """Readings that did not come."""
+    """Number of readings that failed."""
     first_failure: str | None
+    """Reason of the first failed reading. None if all succeeded."""
     slowest_s: float
-    """How long the slowest reading took."""
+    """Duration of the slowest reading, in seconds."""
     closed: dict[str, int]
-    """Connections that ended in the run, by the broker's reason; empty where it does not tell."""
+    """Connections that ended during the run, by the server's reason; empty if it does not report reasons."""
     units: dict[str, str]
-    """Of the fields of `timeline[].broker`."""
+    """Unit of each field of `timeline[].broker`."""
     note: str | None = None
-    """Why there is no agreement to show."""
+    """Reason why the counts could not be compared. None if they were."""

@@ -1,16 +1,21 @@
-"""JSON documents of runs and experiments: read with a clear error, written whole or not at all."""
+"""JSON documents of runs and experiments: errors when reading name the file, writing is atomic."""
 
 import os
 import reprlib
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from loadtest.errors import RunError, ScenarioError
+from loadtest.errors import ResultError, RunError, ThresholdError
 
 Document = TypeVar("Document")
+
+_VALUE_ERRORS = (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, msgspec.MsgspecError)
+"""Errors that code raises when it uses a value of a damaged document."""
 
 
 class _Versioned(msgspec.Struct):
@@ -18,30 +23,53 @@ class _Versioned(msgspec.Struct):
 
 
 def read_document(path: Path, kind: type[Document], schema: int) -> Document:
-    """The document; ScenarioError, in one line, when there is none, or not of this schema."""
+    """Read a document and return it as a `kind`.
+
+    Raises:
+        ResultError: The file cannot be read, is not JSON, is of another schema, or has a value of a wrong
+            type. The text is one line.
+    """
     try:
         content = path.read_bytes()
         found = msgspec.json.decode(content, type=_Versioned).schema
         if found is None:
-            raise ScenarioError(
-                f"{path}: has no schema: {kind.__name__.lower()} files of this program have one"
+            raise ResultError(
+                f'{path}: has no key "schema", so it is not a {kind.__name__.lower()} file of this program'
             )
         if found != schema:
-            raise ScenarioError(f"{path}: schema {reprlib.repr(found)}, this version reads {schema}")
+            raise ResultError(
+                f"{path}: has schema {reprlib.repr(found)}, but this version reads schema {schema} "
+                "(use the version of subjectbus that wrote it)"
+            )
         return msgspec.json.decode(content, type=kind)
     except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from error
+        raise ResultError(f"{path}: {error.strerror}") from error
     except msgspec.ValidationError as error:
-        raise ScenarioError(f"{path}: {error}") from error
+        raise ResultError(f"{path}: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ScenarioError(f"{path}: truncated, or no JSON: {error}") from error
+        raise ResultError(f"{path}: truncated or not JSON: {error}") from error
+
+
+@contextmanager
+def as_document_error(file: Path) -> Iterator[None]:
+    """Turn an error in the block into an error about the file, whose values the block uses.
+
+    Raises:
+        ResultError: A value of the document cannot be used: in a table of free keys, a time, a threshold or a
+            histogram.
+    """
+    try:
+        yield
+    except (*_VALUE_ERRORS, ThresholdError) as error:
+        what = f"missing key {error}" if isinstance(error, KeyError) else error
+        raise ResultError(f"{file}: cannot be rendered: {what}") from error
 
 
 def write_document(document: object, path: Path) -> None:
-    """Replaces the document at once, so that a reader finds the earlier one or this, never a part.
+    """Write the document in place of an earlier one; a reader finds either of them whole, never a part.
 
     Raises:
-        RunError: The disk does not take it; the earlier one stays.
+        RunError: The file cannot be written; the earlier document remains.
     """
     try:
         replace_file(path, encode_document(document))
@@ -50,17 +78,17 @@ def write_document(document: object, path: Path) -> None:
 
 
 def encode_document(document: object) -> bytes:
-    """As it is written: indented, with a newline at its end."""
+    """Return the JSON text of a document: indented by two spaces, with a newline at its end."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Writes a file beside it, brings that to the disk, and puts it in its place.
+    """Write the content to a temporary file, flush it to the disk and rename it to the path.
 
     Raises:
-        OSError: The disk does not take it; what was there before stays, and nothing else.
+        OSError: The content cannot be written; an earlier file remains, the temporary one is removed.
     """
-    # A new file: a link that another user has put into a shared folder is not followed.
+    # The unguessable name and mode "x" ensure that a link made by another user is not followed.
     whole = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         with whole.open("xb") as file:

@@ -1,4 +1,4 @@
-"""Result folders: their names, and that each is there, writable and free before anything is started."""
+"""Result folders: default names, and a check that a folder is writable and has no result yet."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from loadtest.errors import ScenarioError
+from loadtest.errors import ResultError
 from loadtest.result import capacity, repeated
 
-_TAKEN = {
+_RESULT_FILES = {
     "result.json": "a result",
     capacity.FILE: "a search for the capacity",
     repeated.FILE: "repeated runs",
 }
-"""Files that a folder is not free with, and their contents."""
+"""Files that mark a folder as used, and their contents in words."""
 
 
 def default_folder(scenario: str) -> Path:
@@ -24,19 +24,19 @@ def default_folder(scenario: str) -> Path:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Make the folder and those around it; at the end remove those of them that are empty.
+    """Create the folder with its parents before a run; after it remove those created that are empty.
 
-    So what is run inside never ends without a place for its result, and leaves nothing if it does not begin.
+    A run inside the block can write its result at its end, and leaves no folder behind if it does not start.
 
     Raises:
-        ScenarioError: The folder cannot be made or written to, or holds a result already.
+        ResultError: The folder cannot be created or written to, or already has a result.
     """
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         _make(folder)
         yield
     finally:
-        with suppress(OSError):  # the first one that is not empty stays, and those around it
+        with suppress(OSError):  # the first folder that is not empty stays, and with it its parents
             for path in new:
                 path.rmdir()
 
@@ -48,7 +48,7 @@ def _make(folder: Path) -> None:
             file.write(b"?")
             file.flush()
     except OSError as error:
-        raise ScenarioError(f"result folder {folder}: {error.strerror}") from error
-    for name, content in _TAKEN.items():
+        raise ResultError(f"result folder {folder}: {error.strerror}") from error
+    for name, content in _RESULT_FILES.items():
         if (folder / name).exists():
-            raise ScenarioError(f"result folder {folder}: holds {content} already")
+            raise ResultError(f"result folder {folder}: already has {content} (choose another folder)")

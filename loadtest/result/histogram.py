@@ -1,4 +1,4 @@
-"""Histograms of nanoseconds, as the engine records them: merge, percentiles, and the two file formats."""
+"""Histograms of nanosecond values as the engine records them: merging, percentiles and two file formats."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,58 +19,70 @@ _TICKS_PER_HALF_DISTANCE = 5
 
 
 class Histogram:
-    """Counts of nanosecond values, 1 ns to 1 h at three significant digits; merged, never resampled."""
+    """Counts of nanosecond values from 1 ns to 1 h, with three significant digits."""
 
     def __init__(self) -> None:
+        """Make an empty histogram."""
         self._hdr = HdrHistogram(LOWEST_NS, HIGHEST_NS, SIGNIFICANT_DIGITS)
 
     @classmethod
     def merged(cls, encoded: Iterable[str]) -> Self:
-        """The sum of base64 HdrHistogram V2 texts."""
+        """Return the sum of histograms, each a base64 text in HdrHistogram's V2 encoding.
+
+        Raises:
+            ValueError: A text is not a histogram, or has values beyond the range.
+        """
         histogram = cls()
         for text in encoded:
             histogram.add(text)
         return histogram
 
     def add(self, encoded: str) -> None:
-        """Adds a base64 HdrHistogram V2 text; ValueError when it is none, or has values beyond the range."""
+        """Add a histogram, given as a base64 text in HdrHistogram's V2 encoding.
+
+        Raises:
+            ValueError: The text is not a histogram, or has values beyond the range.
+        """
         try:
             other = HdrHistogram.decode(encoded.encode("ascii"))
         except Exception as error:
-            # The package lets zlib's, base64's and its own exceptions through, which share no other base.
+            # The package lets exceptions of zlib, base64 and its own through; Exception is their only base.
             raise ValueError(f"not an HdrHistogram: {error}") from error
         if not other.get_total_count():  # adding it would make the minimum 0
             return
         try:
             self._hdr.add(other)
         except IndexError as error:
-            raise ValueError(f"histogram holds values beyond {HIGHEST_NS} ns") from error
+            raise ValueError(f"the histogram has values beyond {HIGHEST_NS} ns") from error
 
     def record(self, value_ns: int, count: int = 1) -> None:
-        """Adds values; ValueError when they are out of range."""
+        """Add a value `count` times.
+
+        Raises:
+            ValueError: The value is out of range.
+        """
         if not self._hdr.record_value(value_ns, count):
             raise ValueError(f"{value_ns} ns is outside {LOWEST_NS}..{HIGHEST_NS}")
 
     @property
     def count(self) -> int:
-        """How many values."""
+        """Number of values."""
         return int(self._hdr.get_total_count())
 
     def encode(self) -> str:
-        """Base64 HdrHistogram V2."""
+        """Return the histogram as a base64 text in HdrHistogram's V2 encoding."""
         return str(self._hdr.encode().decode("ascii"))
 
     def values_at(self, percentiles: Sequence[str]) -> list[int]:
-        """For each percentile ("99.9") the nanoseconds that this share does not exceed.
+        """Return the value in nanoseconds at each percentile, such as "99.9"; 0 if the histogram is empty.
 
-        Values are the upper ends of the histogram's ranges, as all HdrHistogram tools have them; an empty
-        histogram has 0.
+        Like in all HdrHistogram tools, a value is the upper end of one of the histogram's ranges.
         """
         cumulative = np.cumsum(self._counts)
         return [self._value_at(Fraction(percentile) / 100, cumulative) for percentile in percentiles]
 
     def curve(self, points_per_decade: int = 40) -> list[tuple[float, int]]:
-        """Points (1 / (1 - share), nanoseconds) from the lowest value to the highest: what charts draw."""
+        """Return the points (1 / (1 - share), nanoseconds) of a percentile chart, in rising order."""
         if not self.count:
             return []
         cumulative = np.cumsum(self._counts)
@@ -83,19 +95,19 @@ class Histogram:
         return points
 
     def floor(self, value_ns: int) -> int:
-        """The lowest value that the histogram does not tell apart from this one."""
+        """Return the lower end, in nanoseconds, of the histogram's range that has this value."""
         return int(self._hdr.get_lowest_equivalent_value(value_ns))
 
     def counts_from(self, edges_ns: Sequence[int]) -> NDArray[np.int64]:
-        """How many values there are from each edge up to the next one, and from the last one on.
+        """Return the number of values from each edge up to the next one, and from the last edge on.
 
-        Edges rise and are each a `floor`; what is below the first one is left out.
+        Edges rise, and each is a `floor`. Values below the first edge are not counted.
         """
         starts = [self._hdr.get_counts_array_index(edge) for edge in edges_ns]
         return np.add.reduceat(self._counts, starts)
 
     def distribution(self) -> list[tuple[int, float, int]]:
-        """Rows of a .hgrm file: nanoseconds, share of all values, count up to there."""
+        """Return the rows of a .hgrm file: nanoseconds, share of the values up to that, number of these."""
         if not self.count:
             return []
         return [
@@ -105,12 +117,12 @@ class Histogram:
 
     @property
     def buckets(self) -> tuple[int, int]:
-        """Buckets and sub-buckets, which .hgrm files state."""
+        """Numbers of buckets and of sub-buckets, which .hgrm files contain."""
         return self._hdr.bucket_count, self._hdr.sub_bucket_count
 
     @property
     def _counts(self) -> NDArray[np.int64]:
-        """Of each range, in the order of values; not a copy."""
+        """Count of each range, in the order of values; a view, not a copy."""
         return np.frombuffer(self._hdr.counts, dtype=np.int64)
 
     def _value_at(self, share: Fraction, cumulative: NDArray[np.int64]) -> int:
@@ -123,16 +135,19 @@ class Histogram:
 
 @dataclass(frozen=True)
 class LoggedInterval:
-    """One line of a histogram log; times relative to the log's start."""
+    """One line of a histogram log."""
 
     start_s: float
+    """Start of the interval, in seconds since the log's start."""
     end_s: float
+    """End of the interval, in seconds since the log's start."""
     encoded: str
+    """Histogram of the interval: base64, HdrHistogram's V2 encoding."""
     max_ns: int
 
 
 def write_hlog(file: TextIO, tag: str, started: datetime, intervals: Iterable[LoggedInterval]) -> None:
-    """A histogram log, format 1.3: nanosecond values, interval maxima in milliseconds, every line tagged."""
+    """Write a histogram log, format 1.3: nanosecond values, interval maxima in milliseconds, tagged lines."""
     file.write("#[Histogram log format version 1.3]\n")
     file.write(f"#[StartTime: {started.timestamp():.3f} (seconds since epoch), {started.isoformat()}]\n")
     file.write('"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n')
@@ -143,9 +158,9 @@ def write_hlog(file: TextIO, tag: str, started: datetime, intervals: Iterable[Lo
 
 
 def write_hgrm(file: TextIO, histogram: Histogram, *, mean_ns: float, stddev_ns: float, max_ns: int) -> None:
-    """The percentile distribution in milliseconds, as HdrHistogram's plotters read it.
+    """Write the percentile distribution in milliseconds, in the format of HdrHistogram's plotters.
 
-    Mean, deviation and maximum come from the caller, who has them over every value.
+    Mean, deviation and maximum are arguments because the engine computes them from the exact values.
     """
     file.write(f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}\n\n")
     for value, share, count in histogram.distribution():

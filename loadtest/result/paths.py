@@ -1,4 +1,4 @@
-"""Dotted paths to the values of a result, as thresholds name them."""
+"""Dotted paths to the values of a result, such as `latency_us.p99`, which thresholds use."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args, get_origin, get_type_hints
@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from loadtest.result.schema import Result
 
-_FREE_TABLES = (
+_OPEN_TABLES = (
     "scenario",
     "environment",
     "conservation.dropped",
@@ -17,7 +17,7 @@ _FREE_TABLES = (
 
 
 def value_at(result: Result, path: str) -> object:
-    """The value at a dotted path; None where the run has none."""
+    """Return the value at a dotted path, or None if the run has no such value."""
     value: object = result
     for part in path.split("."):
         value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
@@ -25,7 +25,7 @@ def value_at(result: Result, path: str) -> object:
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a table and of those within it, by their dotted paths."""
+    """Yield the dotted path and the value of each entry of a table and of the tables within it."""
     for name, value in table.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{name}.")
@@ -34,14 +34,14 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def is_value_path(path: str) -> bool:
-    """Whether a dotted path can lead to a value; the keys of free tables are not known ahead."""
+    """Return whether a dotted path can lead to a value; in a table of free keys, any key can."""
     if path in value_paths():
         return True
-    return any(path.startswith(f"{table}.") for table in _FREE_TABLES)
+    return any(path.startswith(f"{table}.") for table in _OPEN_TABLES)
 
 
 def value_paths() -> list[str]:
-    """Every dotted path that leads to a number or a truth value of a result."""
+    """Return every dotted path that leads to a number or a truth value of a result."""
     return _paths_of(Result, "")
 
 

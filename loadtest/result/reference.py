@@ -1,24 +1,24 @@
-"""The published runs that the workloads reproduce."""
+"""Published results of the runs that the scenarios reproduce."""
 
 from msgspec import Struct
 
 
 class Reference(Struct, frozen=True, kw_only=True):
-    """Published figures, in the units of result.json; None where nothing was published."""
+    """Published metrics of one run, in the units of result.json; a field is None if it was not published."""
 
     name: str
     hardware: str
     cores: int
-    """Hardware threads."""
+    """Number of hardware threads; 0 = not published."""
     connections: int | None = None
     subjects: int | None = None
     rate: float | None = None
-    """Replies per second; of a broadcast, deliveries."""
+    """Replies per second, or deliveries per second in a broadcast."""
     messages_per_s: float | None = None
     requests: int | None = None
-    """In all; of a broadcast, deliveries."""
+    """Requests in all, or deliveries in a broadcast."""
     duration_s: float | None = None
-    """Derived: requests divided by the rate."""
+    """Duration in seconds; derived as requests divided by the rate if it was not published."""
     mean_us: float | None = None
     stddev_us: float | None = None
     p50_us: float | None = None
@@ -28,14 +28,21 @@ class Reference(Struct, frozen=True, kw_only=True):
     max_us: float | None = None
     cpu_percent: float | None = None
     cpu_us_per_request: float | None = None
-    """Derived: the busy share of all hardware threads, divided by the rate."""
+    """Microseconds of processor time per request, derived from the processor use and the rate."""
     rss_bytes: int | None = None
     rss_bytes_per_connection: float | None = None
-    """Derived from the heap."""
+    """Resident memory per connection in bytes, derived from the published heap size."""
     net_in_bps: float | None = None
     net_out_bps: float | None = None
     label: str = "2016"
-    """Short for the name."""
+    """Short form of the name, for charts and tables."""
+
+    @property
+    def published_per_s(self) -> float | None:
+        """Messages published per second of a broadcast: all messages less the deliveries."""
+        if self.messages_per_s is None or self.rate is None:
+            return None
+        return self.messages_per_s - self.rate
 
 
 PUBLISHED_2016 = Reference(
@@ -78,8 +85,8 @@ PUBLISHED_2025 = Reference(
     max_us=208_000.0,
     net_out_bps=609e6 * 8,
 )
-"""Benchmarking Kafkorama: one million messages per second to one million concurrent users (on one node);
-the median is from its sequel, with Confluent Cloud."""
+"""Source: "Benchmarking Kafkorama: One Million Messages Per Second to One Million Concurrent Users (on one
+node)"; the median is from its sequel, with Confluent Cloud."""
 
 PUBLISHED_2014_BYTE = Reference(
     name="Undertow, 2014",
@@ -101,5 +108,7 @@ PUBLISHED_2014_TRANSPORTS = Reference(
 )
 
 PUBLISHED_TRANSPORTS_S: dict[str, float] = {"rest-new": 1492.2, "rest": 1492.2, "ws": 825.6, "tcp": 517.8}
-"""Seconds for the 2,000,000 calls of `PUBLISHED_2014_TRANSPORTS`. Whether REST kept its connections was not
-published, so its figure stands beside both ways."""
+"""Seconds for the 2,000,000 calls of `PUBLISHED_2014_TRANSPORTS`, by transport.
+
+It was not published whether REST reused its connections, so "rest" and "rest-new" have the same value.
+"""

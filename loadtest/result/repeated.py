@@ -1,4 +1,4 @@
-"""What several runs of one scenario say together: `repeated.json`, schema 1."""
+"""Summary of several runs of one scenario: `repeated.json`, schema 1."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -6,76 +6,90 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from loadtest.result.documents import read_document
-from loadtest.result.figures import Figure
+from loadtest.result.metrics import LOSS_UNIT, Metric
 
 SCHEMA = 1
 FILE = "repeated.json"
 
 
-class FigureSpread(Struct, frozen=True, kw_only=True):
-    """One figure over all runs, in its own unit."""
+class MetricSpread(Struct, frozen=True, kw_only=True):
+    """Values of one metric over all runs, in the metric's unit."""
 
-    figure: Figure
+    metric: Metric
     values: list[float | None]
-    """By run; None where the run failed or does not have it. At least one is a number."""
+    """Value of each run. None if the run failed or lacks the metric; at least one is a number."""
     median: float
     min: float
     max: float
 
     @property
+    def is_shown(self) -> bool:
+        """Whether tables show the metric: not a minor one, and not a loss that never occurred."""
+        return not self.metric.minor and (self.metric.unit != LOSS_UNIT or self.max > 0)
+
+    @property
     def spread(self) -> float:
-        """From the lowest to the highest."""
+        """Difference between the highest and the lowest value."""
         return self.max - self.min
 
     @property
     def spread_share(self) -> float | None:
-        """The spread as a share of the median; None where that is 0."""
+        """Spread as a share of the median. None if the median is 0."""
         return self.spread / abs(self.median) if self.median else None
 
 
 class RepeatedThreshold(Struct, frozen=True, kw_only=True):
-    """An objective over all runs."""
+    """Outcome of one threshold over all runs."""
 
     expr: str
+    """Text of the threshold."""
     rule: Literal["median", "each"]
-    """Whether the median of the runs' values has to hold it, or every run."""
+    """Whether the median of the runs' values has to hold the threshold, or each run's value."""
     held: list[bool]
-    """By run."""
+    """Outcome of each run."""
     value: float | bool | None
-    """The median; with the rule "each" the first value that does not hold, else the first run's."""
+    """Value that was judged.
+
+    With the rule "median", the median. With "each", the first value that fails, or else the first run's.
+    """
     holds: bool
 
 
 class Repeated(Struct, frozen=True, kw_only=True):
-    """The runs of one scenario, one after the other."""
+    """Summary of the runs of one scenario, made one after the other."""
 
     schema: int = SCHEMA
     scenario: dict[str, Any]
     target: str | None
+    """Address of the target. None for the runs' own brokers."""
     started: str
-    """UTC, ISO 8601: of the first run."""
+    """Start of the first run: UTC, ISO 8601."""
     asked: int
-    """How many runs were to be made."""
+    """Number of runs that were requested."""
     runs: list[str]
-    """Result folders, beside repeated.json; the last one may have failed."""
+    """Names of the result folders, which are beside repeated.json; the last run may have failed."""
     error: str | None
-    """Why a run failed, after which none followed."""
-    figures: list[FigureSpread]
+    """Reason why a run failed, which ended the series. None if all succeeded."""
+    metrics: list[MetricSpread]
     thresholds: list[RepeatedThreshold]
     complaints: list[str]
-    """Conservation, agreement and trends that did not hold, by run."""
+    """Failed checks of conservation, agreement and trends, each with the name of its run."""
     environment: dict[str, Any]
     command: list[str] = []
-    """The command that the runs were started with, program included, to do them again."""
+    """Command and arguments that started the runs, so that they can be repeated."""
 
     @property
     def holds(self) -> bool:
-        """Every run went to its end with its accounts in order, and every threshold holds by its rule."""
+        """Whether every run completed and passed its checks, and every threshold holds by its rule."""
         return (
             self.error is None and not self.complaints and all(outcome.holds for outcome in self.thresholds)
         )
 
 
 def read_repeated(folder: Path) -> Repeated:
-    """The summary in a folder; ScenarioError when there is none or it is not of this schema."""
+    """Read the summary in a folder.
+
+    Raises:
+        ResultError: `repeated.json` is missing, broken or of another schema.
+    """
     return read_document(folder / FILE, Repeated, SCHEMA)

@@ -1,4 +1,4 @@
-"""The result of a run: `result.json`, schema 1. Times named `_us` are microseconds, `_s` seconds."""
+"""Result of a run: `result.json`, schema 1. Times named `_us` are in microseconds, `_s` in seconds."""
 
 from pathlib import Path
 from typing import Any
@@ -14,33 +14,30 @@ SCHEMA = 1
 
 
 class Requested(Struct, frozen=True, kw_only=True):
-    """What the scenario asked for; users and providers are all connections and all subjects.
-
-    Of a broadcast the rate is that of deliveries, 0 where it is as high as the server makes it.
-    """
+    """Load that the scenario asks for. Users and providers both count as connections and as subjects."""
 
     connections: int
     subjects: int
     rate: float | None
-    """None in a closed loop, where replies let requests out."""
+    """Requests per second, or deliveries in a broadcast (0 = as fast as possible). None in a closed loop."""
     duration_s: float
 
 
 class Achieved(Struct, frozen=True, kw_only=True):
-    """What happened; requests of the measured phase.
+    """Counts of the measured phase.
 
-    Of a broadcast `sent` and `errors` are messages, `received`, `rate` and `timed_out` deliveries, the last
-    those that never came, and `unmatched` messages that went to the wrong user.
+    They count requests. In a broadcast `sent` and `errors` count messages, `received` and `rate` deliveries,
+    `timed_out` deliveries that never came, and `unmatched` messages that went to the wrong user.
 
-    A requestor that ended without a result counts with its connections alone: what it last reported does
-    not tell the warm-up from the measured phase. The timeline has it.
+    If a requestor ended without a result, only its connections are counted: its last report does not separate
+    the warm-up from the measured phase. The timeline includes its report.
     """
 
     connections: int
     subjects: int
     sent: int
     received: int
-    """In all, those that came after the measured phase included."""
+    """Replies in all, including replies after the end of the measured phase."""
     timed_out: int
     errors: int
     duplicates: int
@@ -51,61 +48,62 @@ class Achieved(Struct, frozen=True, kw_only=True):
     disconnected: int
     connect_failures: int
     rate: float
-    """Replies per second within the measured phase: what a server that fell behind answers later is none."""
+    """Replies per second within the measured phase; later replies of a slow server are not included."""
     messages_per_s: float
-    """Four for each reply: request in and out, reply in and out. Of a broadcast, published and delivered."""
+    """Messages in and out of the server: four for each reply. In a broadcast, published plus delivered."""
     connect_s: float
     max_send_lag_us: float = 0.0
-    """How long after its planned time a request was sent at worst."""
+    """Longest time from the planned send time of a request to its sending."""
     server_errors: int = 0
-    """`-ERR` that requestors and providers received, and answers of HTTP that are errors."""
+    """`-ERR` messages that requestors and providers received, plus HTTP responses with an error status."""
     first_server_error: str | None = None
     statuses: dict[str, int] = {}
-    """Answers of HTTP that are errors, by status."""
+    """HTTP responses with an error status, by status."""
     connections_opened: int = 0
-    """Connections that requestors established, whenever that was."""
+    """Connections that requestors established during the whole run."""
     churned: int = 0
-    """Connections closed on purpose, warm-up included."""
+    """Connections closed on purpose (churn), warm-up included."""
     reconnected: int = 0
-    """Of these, established again."""
+    """Closed connections that were established again."""
     reconnect_failures: int = 0
-    """Attempts at that which failed, each followed by another one."""
+    """Attempts to reconnect that failed; each is followed by another attempt."""
 
 
 class Wire(Struct, frozen=True, kw_only=True):
     """Bytes per call on the requestors' connections, from the first phase to the end of the drain.
 
-    What the sockets were given and gave, so TCP and IP are not included; "in" and "out" are the caller's.
+    Bytes are counted at the sockets, without TCP and IP headers. "out" is from the requestor to the server.
     """
 
     calls: int
-    """Requests that were answered as they should be, sweep and warm-up included."""
+    """Requests with a correct reply, sweep and warm-up included."""
     payload_out: float
     payload_in: float
     out: float
     in_: float = msgspec.field(name="in")
     head_out: float
-    """Of these, the head of an HTTP request."""
+    """Bytes of HTTP request heads, a part of `out`."""
     head_in: float
+    """Bytes of HTTP response heads, a part of `in`."""
 
     @property
     def payload(self) -> float:
-        """Both ways."""
+        """Payload bytes per call in both directions."""
         return self.payload_out + self.payload_in
 
     @property
     def total(self) -> float:
-        """Both ways."""
+        """All bytes per call in both directions."""
         return self.out + self.in_
 
     @property
     def heads(self) -> float:
-        """Both ways."""
+        """Bytes of HTTP heads per call in both directions."""
         return self.head_out + self.head_in
 
 
 class Sweep(Struct, frozen=True, kw_only=True):
-    """One request of every user, before the warm-up."""
+    """Counts of the sweep: one request of each user, before the warm-up."""
 
     sent: int
     received: int
@@ -115,7 +113,7 @@ class Sweep(Struct, frozen=True, kw_only=True):
 
 
 class Latency(Struct, frozen=True, kw_only=True):
-    """Microseconds. Mean, deviation and extremes over every value; percentiles of the merged histogram."""
+    """Latency in microseconds: mean, deviation and extremes are exact, percentiles are from the histogram."""
 
     count: int
     mean: float
@@ -131,46 +129,47 @@ class Latency(Struct, frozen=True, kw_only=True):
 
 
 class Server(Struct, frozen=True, kw_only=True):
-    """The server's process in the measured phase; None where it is not visible.
+    """Resources that the server's process used in the measured phase; a field is None if it is not visible.
 
-    Of a broadcast, "per request" means for each delivery.
+    In a broadcast, "per request" means per delivery.
     """
 
     cpu_percent: float | None = None
-    """Of the whole machine."""
+    """Processor use, in percent of the whole machine."""
     cpu_us_per_request: float | None = None
     rss_bytes: int | None = None
-    """The most it had."""
+    """Highest resident memory."""
     rss_bytes_per_connection: float | None = None
     rss_growth_bytes_per_connection: float | None = None
-    """What it grew by since before the first connection, divided by the connections."""
+    """Growth of resident memory since before the first connection, divided by the number of connections."""
     net_in_bps: float | None = None
-    """Bits per second that the own broker received, protocol and frames included; TCP and IP are not."""
+    """Bits per second that the run's own broker received, with frames but without TCP and IP headers."""
     net_out_bps: float | None = None
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """Requestors and providers in the measured phase."""
+    """Processor use of requestors and providers in the measured phase."""
 
     cpu_percent: float | None = None
     cpu_us_per_request: float | None = None
     requestor_cpu_us_per_request: float | None = None
-    """Without the providers."""
+    """Processor time of the requestors alone, per request."""
 
 
 class Check(Struct, frozen=True, kw_only=True):
-    """One equation of the conservation check, with its numbers."""
+    """One equation of the conservation check."""
 
     name: str
     detail: str
+    """Equation with its numbers."""
     holds: bool
 
 
 class Conservation(Struct, frozen=True, kw_only=True):
-    """Whether every message is accounted for.
+    """Conservation check: every message is accounted for.
 
-    On the run's own broker the counts are the broker's; on a target they are what the load saw go in and
-    come out, and the dropped are the requests that ended without a reply.
+    With the run's own broker, the counts are the broker's. With a target, the load test counts the messages
+    that it sent and received, and `dropped` counts requests that ended without a reply.
     """
 
     published: int
@@ -182,17 +181,19 @@ class Conservation(Struct, frozen=True, kw_only=True):
 
 
 class ThresholdOutcome(Struct, frozen=True, kw_only=True):
-    """One objective; the value is None when the run has none."""
+    """Outcome of one threshold."""
 
     expr: str
     value: float | bool | None
+    """Value that was judged. None if the run has no such value."""
     holds: bool
 
 
 class Interval(Struct, frozen=True, kw_only=True):
-    """One second of the measured phase, latency in microseconds."""
+    """Counts and latency of one second of the measured phase."""
 
     start_s: float
+    """Start, in seconds since the measured phase began."""
     end_s: float
     sent: int
     received: int
@@ -200,45 +201,43 @@ class Interval(Struct, frozen=True, kw_only=True):
     p99_us: float
     max_us: float
     max_send_lag_us: float = 0.0
-    """How long after its planned time a request of this second was sent at worst."""
+    """Longest time from the planned send time of a request of this second to its sending."""
 
 
 class Heatmap(Struct, frozen=True, kw_only=True):
-    """How many replies of which time took how long: the latency histograms on a coarser grid.
+    """Number of replies by time and latency, on a grid.
 
-    Row R of the grid counts latencies of at least `edges_us[R]` and less than `edges_us[R + 1]`; the last one
-    has no upper end. Column C is of the time from `starts_s[C]`, since the measured phase began, to the next.
+    Row R counts latencies of at least `edges_us[R]` and less than `edges_us[R + 1]`; the last row has no end.
+    Column C is the time from `starts_s[C]` to the next start, in seconds since the measured phase began.
     """
 
     starts_s: list[float]
     end_s: float
     edges_us: list[float]
     counts: list[list[int]]
-    """By column, then by row."""
+    """Counts by column, then by row."""
 
 
 class HostSample(Struct, frozen=True, kw_only=True):
-    """What one machine did in about a second, all of its processes together; None where it does not tell."""
+    """Activity of one machine during about a second, summed over all of its processes."""
 
     t_s: float
-    """Since the run began, by the run's clock."""
+    """End of the period on the run's clock, in seconds since the run began."""
     cpu_percent: float
-    """Of the whole machine."""
+    """Processor use, in percent of the whole machine."""
     memory_used_bytes: int
-    """All but what is available to new processes."""
+    """Memory that is not available to new processes."""
     net_in_bps: float
-    """Bits per second that its network interfaces received; loopback is none."""
+    """Bits per second received by the network interfaces, except loopback."""
     net_out_bps: float
     context_switches_per_s: float | None = None
+    """Context switches per second. None if the machine does not report them."""
     retransmits_per_s: float | None = None
-    """TCP segments."""
+    """Retransmitted TCP segments per second. None if the machine does not report them."""
 
 
 class WorkerCounts(Struct, frozen=True, kw_only=True):
-    """What one process of the load did, to be seen beside the others; counts of the measured phase.
-
-    Of a provider they are of all phases. The sums over all processes are the result's other counts.
-    """
+    """Counts of one worker: of the measured phase for a requestor, of all phases for a provider."""
 
     name: str
     host: str
@@ -247,9 +246,9 @@ class WorkerCounts(Struct, frozen=True, kw_only=True):
     received: int
     errors: int = 0
     timed_out: int = 0
-    """Of a broadcast, deliveries that never came."""
+    """Requests that timed out, or deliveries of a broadcast that never came."""
     latency_us: Latency | None = None
-    """None of a provider, or where nothing was measured."""
+    """Latency of the worker's requests. None for a provider, or if nothing was measured."""
     max_send_lag_us: float | None = None
 
 
@@ -258,25 +257,26 @@ class Host(Struct, frozen=True, kw_only=True):
 
     name: str
     address: str | None = None
-    """None for the one that the command ran on."""
+    """Address in the hosts file. None for the machine that the command ran on."""
     roles: list[str] = []
-    """broker, requestor, provider."""
+    """Roles of the machine: broker, requestor, provider."""
     processes: list[str] = []
-    """Names of the run's processes there."""
+    """Names of the run's processes on the machine."""
     clock_offset_s: float | None = None
-    """Its monotonic clock less the run's; None where it is the same clock."""
+    """Machine's monotonic clock minus the run's clock. None if both are the same clock."""
     clock_error_s: float | None = None
-    """How far off that can be: half of the quickest exchange."""
+    """Largest error of `clock_offset_s`: half of the duration of the quickest exchange."""
     lost: str | None = None
-    """Why it was lost during the run; what its processes had to tell is missing then."""
+    """Reason why the machine was lost during the run, with its processes' results. None if it was not."""
     environment: dict[str, Any] = {}
     samples: list[HostSample] = []
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One look at everything, once a second from the start on; counts as the engine reports them."""
+    """Snapshot of the whole run, taken once a second from its start on; counts are the engine's totals."""
 
     t_s: float
+    """Time of the snapshot, in seconds since the run began."""
     phase: str
     connections: int
     sent: int
@@ -290,30 +290,27 @@ class Sample(Struct, frozen=True, kw_only=True):
     server_rss_bytes: int | None
     load_cpu_percent: float | None
     published: int = 0
-    """Messages sent for the server to publish, replies included, from the beginning on."""
+    """Messages published to the server since the run began, replies included."""
     published_per_s: float | None = None
-    """Of the time between two reports of the engine; None without a new one."""
+    """Rate between the engine's last two reports. None without a new report."""
     delivered: int = 0
-    """Messages received from the server."""
+    """Messages received from the server since the run began."""
     delivered_per_s: float | None = None
     broker: BrokerSample | None = None
-    """The server's own view, read nearest to this look; None without one."""
+    """Reading of the server's counters that is nearest in time. None without a monitor."""
 
 
 class SoakSample(Struct, frozen=True, kw_only=True):
-    """One period of a soak: what was in use at its end, what was used and how long replies took within it.
-
-    Times since the measured phase began; None for what is not visible.
-    """
+    """One period of a soak, from `start_s` to `end_s` since the measured phase began; None if not visible."""
 
     start_s: float
     end_s: float
     broker_rss_bytes: int | None
     broker_descriptors: int | None
-    """Open ones in all of its descriptor tables; connections that io_uring holds have none."""
+    """Open descriptors of all threads of the broker; io_uring's connections use none."""
     broker_connections: int | None
     broker_cpu_percent: float | None
-    """Of the whole machine."""
+    """Processor use, in percent of the whole machine."""
     load_rss_bytes: int | None
     load_cpu_percent: float | None
     received: int
@@ -323,43 +320,43 @@ class SoakSample(Struct, frozen=True, kw_only=True):
 
 
 class Trend(Struct, frozen=True, kw_only=True):
-    """Whether a series of a soak grows, in the series' own unit."""
+    """Growth of one series of a soak, in the unit of the series."""
 
     name: str
-    """The field of the samples."""
+    """Field of the samples."""
     slope_per_hour: float | None
-    """None when there are too few samples to judge."""
+    """Growth per hour. None if there are too few samples."""
     limit: float
-    """The slope that is allowed, per hour."""
+    """Largest growth per hour that is allowed."""
     p_value: float | None
-    """The chance that a series without a trend rises as this one does."""
+    """Probability that a series without a trend rises like this one. None if there are too few samples."""
     holds: bool
 
 
 class Soak(Struct, frozen=True, kw_only=True):
-    """A long run, period by period, and whether anything grew after its first third."""
+    """Periods of a long run, and the growth of each series after the first third of the run."""
 
     period_s: float
     samples: list[SoakSample]
     trends: list[Trend]
     note: str | None = None
-    """Why it could not be judged."""
+    """Reason why growth could not be judged. None if it was."""
 
     @property
     def holds(self) -> bool:
-        """It could be judged, and nothing grows."""
+        """Whether growth could be judged and no series grows beyond its limit."""
         return self.note is None and all(trend.holds for trend in self.trends)
 
 
 class Histograms(Struct, frozen=True, kw_only=True):
-    """The whole run's histograms: nanoseconds, base64, HdrHistogram V2."""
+    """Histograms of the measured phase: nanoseconds, base64, HdrHistogram's V2 encoding."""
 
     latency: str
     service: str | None
 
 
 class Spread(Struct, frozen=True, kw_only=True):
-    """Microseconds from the first receipt of a message to its last, over all that everybody received."""
+    """Microseconds from the first receipt of a message to its last, over messages that all users received."""
 
     count: int
     p50: float
@@ -368,42 +365,43 @@ class Spread(Struct, frozen=True, kw_only=True):
 
 
 class BroadcastFigures(Struct, frozen=True, kw_only=True):
-    """The figures of a broadcast; messages and deliveries of the measured phase."""
+    """Metrics of a broadcast; messages and deliveries of the measured phase."""
 
     subjects: int
     published: int
     deliveries: int
-    """In all, those that came after the measured phase included."""
+    """Deliveries in all, including deliveries after the end of the measured phase."""
     missing: int
     """Deliveries that were due and never came."""
     incomplete: int
-    """Messages that not everybody received."""
+    """Messages that at least one user did not receive."""
     published_per_s: float
     deliveries_per_s: float
-    """Within the measured phase."""
+    """Deliveries per second within the measured phase."""
     deliveries_per_s_per_core: float | None
-    """By the hardware threads of the server's machine."""
+    """Deliveries per second for each hardware thread of the server's machine. None if not known."""
     deliveries_per_broker_cpu_s: float | None
-    """By the processor time that the server used."""
+    """Deliveries for each second of processor time of the server. None if not visible."""
     spread_us: Spread | None
 
 
 class TransportRun(Struct, frozen=True, kw_only=True):
-    """The same requests over one transport."""
+    """Result of one transport in a comparison of transports."""
 
     transport: str
     outstanding: int
-    """Callers, each with one request under way."""
+    """Number of callers, each with one request in flight."""
     calls: int
-    """Measured requests that were answered as they should be."""
+    """Measured requests with a correct reply."""
     errors: int
     timed_out: int
     statuses: dict[str, int]
+    """HTTP responses with an error status, by status."""
     total_s: float
-    """From the beginning of the measured phase to its last answer."""
+    """Time from the beginning of the measured phase to its last reply."""
     calls_per_s: float
     latency_us: Latency | None
-    """Service time: connecting is part of it where a connection is made for each request."""
+    """Service time; it includes connecting if each request has a connection of its own."""
     wire: Wire | None
     server_cpu_us_per_call: float | None
     client_cpu_us_per_call: float | None
@@ -411,17 +409,17 @@ class TransportRun(Struct, frozen=True, kw_only=True):
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """One run."""
+    """Result of one run."""
 
     schema: int = SCHEMA
     scenario: dict[str, Any]
     target: str | None
-    """The target's address, None for the run's own broker."""
+    """Address of the target. None for the run's own broker."""
     started: str
-    """UTC, ISO 8601: the beginning of the measured phase, or of the run if it never came to that."""
+    """Start of the measured phase, or of the run if that phase was not reached: UTC, ISO 8601."""
     duration_s: float
     error: str | None
-    """Why the run failed; None when it went to its end."""
+    """Reason why the run failed. None if it completed."""
     requested: Requested
     achieved: Achieved
     latency_us: Latency | None
@@ -436,42 +434,42 @@ class Result(Struct, frozen=True, kw_only=True):
     timeline: list[Sample]
     histograms: Histograms | None
     sweep: Sweep | None = None
-    """None where the scenario has none."""
+    """Counts of the sweep. None if the scenario has no sweep."""
     soak: Soak | None = None
-    """None where the scenario is none."""
+    """Periods and trends of a soak. None for other scenarios."""
     broadcast: BroadcastFigures | None = None
-    """Of a broadcast only."""
+    """Metrics of a broadcast. None for other workloads."""
     wire: Wire | None = None
-    """Of requests only, where any was answered."""
+    """Bytes per call. None in a broadcast, or if no request was answered."""
     transports: list[TransportRun] | None = None
-    """Of a comparison of transports only, whose other counts are sums over these runs."""
+    """Runs of a comparison of transports, of which the other counts are sums. None for other workloads."""
     agreement: list[Agreement] = []
-    """From the first connection on; empty where the server's counters are not known."""
+    """Counts since the first connection, compared with the server's; empty if the server's are not known."""
     broker_view: BrokerView | None = None
-    """None without a monitor."""
+    """Summary of the readings of the server's counters. None without a monitor."""
     hosts: list[Host] = []
-    """The machines of the run."""
+    """Machines of the run."""
     heatmap: Heatmap | None = None
-    """Of the latencies by time; None where none was measured."""
+    """Latencies by time. None if no latency was measured."""
     command: list[str] = []
-    """The command that the run was started with, program included, to do it again."""
+    """Command and arguments that started the run, so that it can be repeated."""
     workers: list[WorkerCounts] = []
-    """The processes of the load that told their results."""
+    """Workers that reported a result."""
     missing: list[str] = []
-    """Workers whose results never came, such as "requestor 2 on host b: no result"; counts lack theirs."""
+    """Workers without a result, such as "requestor 2 on host b: no result"; the counts exclude them."""
     measured_from_s: float | None = None
-    """When the measured phase began, in seconds since the run did; None if it never came to that."""
+    """Start of the measured phase, in seconds since the run began. None if that phase was not reached."""
 
     @property
     def began_measuring_s(self) -> float | None:
-        """The same; of an earlier version's run the first look at that phase, up to a second later."""
+        """Start of the measured phase, from the timeline if `measured_from_s` is missing."""
         if self.measured_from_s is not None:
             return self.measured_from_s
         return next((sample.t_s for sample in self.timeline if sample.phase == "measuring"), None)
 
     @property
     def holds(self) -> bool:
-        """Every threshold, the conservation check, the agreement and, in a soak, every trend hold."""
+        """Whether all thresholds hold, and conservation, agreement and the trends of a soak too."""
         steady = self.soak is None or self.soak.holds
         agreed = all(row.holds for row in self.agreement)
         return (
@@ -482,11 +480,19 @@ class Result(Struct, frozen=True, kw_only=True):
         )
 
 
-def read_result(folder: Path) -> Result:
-    """The result in a result folder; ScenarioError when there is none or it is not of this schema."""
-    return read_document(folder / "result.json", Result, SCHEMA)
+def read_result(folder: Path | str) -> Result:
+    """Read the result in a result folder.
+
+    Raises:
+        ResultError: `result.json` is missing, broken or of another schema.
+    """
+    return read_document(Path(folder) / "result.json", Result, SCHEMA)
 
 
 def write_result(result: Result, folder: Path) -> None:
-    """Writes `result.json`, whole or not at all; RunError when the disk does not take it."""
+    """Write `result.json`, in place of an earlier one if there is one.
+
+    Raises:
+        RunError: The file cannot be written; an earlier one remains.
+    """
     write_document(result, folder / "result.json")

@@ -1,1 +1,1 @@
-"""What machines, processes and servers use, and what servers say of themselves."""
+"""Usage of machines, processes and servers, and the counters of servers."""

@@ -1,4 +1,4 @@
-"""Facts about the machine that figures are meaningless without."""
+"""Facts about the machine without which a result cannot be interpreted."""
 
 import os
 import platform
@@ -49,7 +49,7 @@ def _package_versions() -> dict[str, str]:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Cores, processor, memory, kernel, limits and versions; None for what the system does not tell."""
+    """Return cores, processor, memory, kernel, limits and versions; None for unknown values."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return {
         "cores": os.cpu_count() or 1,

@@ -1,4 +1,4 @@
-"""What a whole machine does, second by second."""
+"""Samples of a whole machine, one a second."""
 
 import time
 from pathlib import Path
@@ -7,34 +7,34 @@ import psutil
 
 from loadtest.result.schema import HostSample
 
-_EVERY_S = 1.0
+_SAMPLE_EVERY_S = 1.0
 _SNMP = Path("/proc/net/snmp")
 _INTERFACES = Path("/sys/class/net")
 
 
 class HostSampler:
-    """Takes a sample each second, of everything since the one before."""
+    """Sampler of a whole machine: one sample a second, of the time since the sample before."""
 
     def __init__(self) -> None:
-        self._last = _Look()
-        self._next_s = self._last.at_s + _EVERY_S
+        self._last = _Snapshot()
+        self._next_s = self._last.at_s + _SAMPLE_EVERY_S
 
     def sample(self) -> HostSample | None:
-        """What has been done since the last sample; None while no second is over."""
+        """Return a sample of the time since the last one; None if less than a second has passed."""
         if time.monotonic() < self._next_s:
             return None
-        now, before = _Look(), self._last
+        now, before = _Snapshot(), self._last
         self._last = now
-        # One that came late does not make the next ones early.
-        self._next_s = max(self._next_s + _EVERY_S, now.at_s + _EVERY_S / 2)
+        # A late sample must not make the next ones early.
+        self._next_s = max(self._next_s + _SAMPLE_EVERY_S, now.at_s + _SAMPLE_EVERY_S / 2)
         elapsed = now.at_s - before.at_s
         retransmits = None
         if now.retransmits is not None and before.retransmits is not None:
             retransmits = (now.retransmits - before.retransmits) / elapsed
-        total = now.cpu_total_s - before.cpu_total_s
+        total, busy = now.cpu_total_s - before.cpu_total_s, now.cpu_busy_s - before.cpu_busy_s
         return HostSample(
             t_s=now.at_s,
-            cpu_percent=100.0 * (now.cpu_busy_s - before.cpu_busy_s) / total if total > 0 else 0.0,
+            cpu_percent=100.0 * min(1.0, busy / total) if total > 0 else 0.0,
             memory_used_bytes=now.memory_used_bytes,
             net_in_bps=8 * (now.received - before.received) / elapsed,
             net_out_bps=8 * (now.sent - before.sent) / elapsed,
@@ -43,27 +43,27 @@ class HostSampler:
         )
 
 
-class _Look:
+class _Snapshot:
     """The kernel's counters at one time."""
 
     def __init__(self) -> None:
         self.at_s = time.monotonic()
         times = psutil.cpu_times()
-        # Guests are part of user and nice already.
+        # The times of guests are included in user and nice.
         self.cpu_total_s = sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         self.cpu_busy_s = self.cpu_total_s - times.idle - getattr(times, "iowait", 0.0)
         memory = psutil.virtual_memory()
         self.memory_used_bytes = int(memory.total - memory.available)
-        self.received, self.sent = _carried()
+        self.received, self.sent = _interface_bytes()
         self.context_switches = psutil.cpu_stats().ctx_switches
-        self.retransmits = _retransmitted()
+        self.retransmits = _retransmitted_segments()
 
 
-def _carried() -> tuple[int, int]:
-    """Bytes that the machine's interfaces have received and sent.
+def _interface_bytes() -> tuple[int, int]:
+    """Return the bytes that the machine's network interfaces have received and sent since boot.
 
-    Those of hardware where there are any, else all but loopback: what a bridge or a bond carries goes through
-    one of them.
+    Hardware interfaces are counted if there are any: the traffic of a bridge or a bond goes through them.
+    Otherwise all interfaces except loopback are counted.
     """
     counted = {name: counts for name, counts in psutil.net_io_counters(pernic=True).items() if name != "lo"}
     hardware = [name for name in counted if (_INTERFACES / name / "device").exists()]
@@ -71,8 +71,11 @@ def _carried() -> tuple[int, int]:
     return sum(counts.bytes_recv for counts in carried), sum(counts.bytes_sent for counts in carried)
 
 
-def _retransmitted() -> int | None:
-    """TCP segments sent again since the machine started (RFC 4022, tcpRetransSegs)."""
+def _retransmitted_segments() -> int | None:
+    """Return the TCP segments retransmitted since boot (RFC 4022, tcpRetransSegs).
+
+    Return None instead if the system does not show them.
+    """
     try:
         lines = [line.split() for line in _SNMP.read_text(encoding="ascii").splitlines()]
         names, values = (line for line in lines if line[:1] == ["Tcp:"])

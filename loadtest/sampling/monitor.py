@@ -4,25 +4,20 @@ A thread of its own asks, over one connection that is kept. Nobody waits for it:
 nonsense or goes away costs readings and nothing else, and what went wrong is counted.
 """
 
-import io
-import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPResponse
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from loadtest.plan.target import MonitorAddress
+from subjectbus import Monitor, MonitorError
 
 _EVERY_S = 1.0
 _TIMEOUT_S = 2.0
 _JOIN_S = 1.0
-_OK = 200
-_LONGEST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -34,20 +29,25 @@ class Reading:
 
 
 class Counters(Protocol):
-    """Where counters are read."""
+    """Where counters are read: a `subjectbus.Monitor`, or what stands in for one."""
 
-    def fetch(self, deadline_s: float) -> dict[str, Any]:
-        """The counters; OSError, HTTPException or ValueError when they cannot be had by then."""
+    def fetch(self, *, timeout_s: float) -> dict[str, Any]:
+        """Return the counters; MonitorError if they cannot be had within the time."""
 
     def interrupt(self) -> None:
-        """Ends a fetch that another thread is in."""
+        """End a fetch that another thread is in."""
 
     def close(self) -> None:
-        """Holds no connection any more."""
+        """Close the connection, if there is one."""
 
 
-class Monitor:
-    """See the module."""
+def open_monitor(url: str) -> Monitor:
+    """Return a reader of a monitor's counters, which no target can make read without end."""
+    return Monitor(url, _TIMEOUT_S, max_bytes=_MOST_BYTES)
+
+
+class CounterSampler:
+    """Reads counters once a second in a thread of its own, and out of turn when asked to."""
 
     def __init__(self, counters: Counters, load_cpus: frozenset[int] | None = None) -> None:
         """`load_cpus` are the load's processors, which the readings keep away from if there are others."""
@@ -121,10 +121,10 @@ class Monitor:
 
     def _read(self, began_s: float) -> Reading | None:
         try:
-            counters = self._counters.fetch(began_s + _TIMEOUT_S)
-        except (OSError, HTTPException, ValueError) as error:
+            counters = self._counters.fetch(timeout_s=_TIMEOUT_S)
+        except MonitorError as error:
             if not self._ended:
-                self.first_failure = self.first_failure or describe_failure(error)
+                self.first_failure = self.first_failure or str(error)
             return None
         at_s = time.monotonic()
         self.slowest_s = max(self.slowest_s, at_s - began_s)
@@ -138,76 +138,16 @@ class Monitor:
                 os.sched_setaffinity(0, others)
 
 
-class HttpCounters:
-    """Counters over a connection that is kept, and established again when the server has closed it."""
-
-    def __init__(self, address: MonitorAddress) -> None:
-        self._address = address
-        self._socket: socket.socket | None = None
-        self._request = (
-            f"GET {address.path} HTTP/1.1\r\nHost: {address.host}\r\nAccept: application/json\r\n\r\n"
-        ).encode()
-
-    def fetch(self, deadline_s: float) -> dict[str, Any]:
-        """See Counters."""
-        is_kept = self._socket is not None
-        try:
-            return self._exchange(deadline_s)
-        except (ConnectionError, HTTPException):
-            self.close()
-            if not is_kept:
-                raise
-        except BaseException:
-            self.close()
-            raise
-        # It may have been closed for being idle.
-        try:
-            return self._exchange(deadline_s)
-        except BaseException:
-            self.close()
-            raise
-
-    def _exchange(self, deadline_s: float) -> dict[str, Any]:
-        if self._socket is None:
-            self._socket = socket.create_connection(self._address.endpoint, _left_s(deadline_s))
-        self._socket.settimeout(_left_s(deadline_s))
-        self._socket.sendall(self._request)
-        response = HTTPResponse(cast("socket.socket", _Incoming(self._socket, deadline_s)))
-        response.begin()
-        body = response.read(_LONGEST_BYTES + 1)
-        if response.status != _OK:
-            raise ValueError(f"status {response.status} {response.reason}".rstrip())
-        if len(body) > _LONGEST_BYTES:
-            raise ValueError(f"an answer of more than {_LONGEST_BYTES} bytes")
-        if response.will_close:
-            self.close()
-        counters = json.loads(body)
-        if not isinstance(counters, dict):
-            raise ValueError("an answer that is no JSON object")  # noqa: TRY004 - of the wrong value
-        return counters
-
-    def interrupt(self) -> None:
-        """See Counters."""
-        if (open_socket := self._socket) is not None:
-            with suppress(OSError):
-                open_socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """The next fetch has a connection of its own."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-
 class JoinedCounters:
-    """Those of several servers as one: numbers added, lists one after the other, of all else the first's."""
+    """Counters of several servers as one: numbers added, lists joined, everything else the first server's."""
 
     def __init__(self, parts: Sequence[Counters]) -> None:
         self._parts = parts
 
-    def fetch(self, deadline_s: float) -> dict[str, Any]:
+    def fetch(self, *, timeout_s: float) -> dict[str, Any]:
         """See Counters."""
-        first, *others = (part.fetch(deadline_s) for part in self._parts)
+        deadline_s = time.monotonic() + timeout_s
+        first, *others = (part.fetch(timeout_s=deadline_s - time.monotonic()) for part in self._parts)
         for other in others:
             first = _join(first, other)
         return first
@@ -234,39 +174,3 @@ def _join(one: Any, other: Any) -> Any:  # noqa: ANN401 - any JSON
         case dict(), dict():
             return {**other, **{key: _join(value, other.get(key)) for key, value in one.items()}}
     return one
-
-
-class _Incoming(io.RawIOBase):
-    """A socket's bytes, all of which must come before a deadline: one by one in time is not in time."""
-
-    def __init__(self, source: socket.socket, deadline_s: float) -> None:
-        self._source = source
-        self._deadline_s = deadline_s
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """What HTTPResponse asks a socket for."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        """As io asks."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - any writable buffer
-        """As io asks."""
-        self._source.settimeout(_left_s(self._deadline_s))
-        return self._source.recv_into(buffer)
-
-
-def _left_s(deadline_s: float) -> float:
-    left_s = deadline_s - time.monotonic()
-    if left_s <= 0:
-        raise TimeoutError("timed out")
-    return left_s
-
-
-def describe_failure(error: Exception) -> str:
-    """Why counters could not be had, in one line."""
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return "an answer that is no JSON"
-    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:200]

@@ -1,4 +1,4 @@
-"""What processes use: processor time and memory, and a broker's own counters."""
+"""Resources that processes use: processor time, memory, descriptors, and a broker's traffic."""
 
 import os
 import time
@@ -17,21 +17,21 @@ _CORES = os.cpu_count() or 1
 
 @dataclass(frozen=True)
 class Usage:
-    """Processor seconds since the processes began and resident bytes, all processes together."""
+    """Processor seconds since the start of some processes and their resident bytes, as sums."""
 
     at_s: float
     cpu_s: float
     rss_bytes: int
     cores: int = _CORES
-    """Hardware threads of the machine, or of all machines."""
+    """Hardware threads of the machine, or of all machines together."""
 
     def cpu_percent_since(self, earlier: "Usage") -> float:
-        """Busy share of the whole machine, or of all machines, between two looks, percent."""
+        """Return the busy share of the machine, or of all machines together, since `earlier`, in percent."""
         elapsed = self.at_s - earlier.at_s
         return 100.0 * (self.cpu_s - earlier.cpu_s) / (elapsed * self.cores) if elapsed > 0 else 0.0
 
     def cpu_us_per(self, events_per_s: float, earlier: "Usage") -> float | None:
-        """Processor microseconds per event at a steady rate; None without events."""
+        """Return processor microseconds per event since `earlier`, at a steady rate; None without events."""
         elapsed = self.at_s - earlier.at_s
         if elapsed <= 0 or events_per_s <= 0:
             return None
@@ -40,22 +40,22 @@ class Usage:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a broker has received and sent so far, protocol and frames included."""
+    """Bytes that a broker has received and sent since its start, protocol and frames included."""
 
     at_s: float
     received: int
     sent: int
 
     def bps_since(self, earlier: "Traffic") -> tuple[float, float] | None:
-        """Bits per second in and out between two looks; None without time between them."""
+        """Return the bits per second received and sent since `earlier`; None if no time has passed."""
         elapsed = self.at_s - earlier.at_s
         if elapsed <= 0:
             return None
         return 8 * (self.received - earlier.received) / elapsed, 8 * (self.sent - earlier.sent) / elapsed
 
 
-def traffic_of(counters: Mapping[str, Any], at_s: float) -> Traffic | None:
-    """What a broker's counters tell of its traffic; None where they do not."""
+def parse_traffic(counters: Mapping[str, Any], at_s: float) -> Traffic | None:
+    """Return the traffic in a broker's counters at the time `at_s`; None if the counters do not have it."""
     try:
         return Traffic(at_s, int(counters["wire_bytes_in"]), int(counters["wire_bytes_out"]))
     except (ValueError, KeyError, TypeError):
@@ -63,14 +63,18 @@ def traffic_of(counters: Mapping[str, Any], at_s: float) -> Traffic | None:
 
 
 class Processes:
-    """Some processes of this machine, looked at together."""
+    """Some processes of this machine, measured together."""
 
     def __init__(self, pids: Sequence[int]) -> None:
-        """Raises psutil.NoSuchProcess when one of them does not exist."""
+        """Look up the processes.
+
+        Raises:
+            psutil.NoSuchProcess: A process does not exist.
+        """
         self._processes = [psutil.Process(pid) for pid in pids]
 
     def usage(self) -> Usage | None:
-        """What they use now; None when one of them has gone or may not be looked at."""
+        """Return the current usage of all processes; None if one has exited or may not be inspected."""
         cpu_s, rss_bytes = 0.0, 0
         try:
             for process in self._processes:
@@ -85,7 +89,7 @@ class Processes:
 
 @dataclass(frozen=True)
 class _Table:
-    """A thread's descriptor table: how many are open, and which file the highest of them is."""
+    """Descriptor table of a thread: the number of open descriptors, and the file of the highest one."""
 
     folder: Path
     size: int
@@ -100,10 +104,10 @@ class _Table:
 
 
 def count_descriptors(pid: int) -> int | None:
-    """Open descriptors in all tables of a process; None when it has gone or may not be looked at.
+    """Return the number of open descriptors in all tables of a process; None if it cannot be inspected.
 
-    /proc/PID/fd shows the first thread's table alone, and threads may have tables of their own. Those that
-    share one are recognised by its highest descriptor, which is the same file for all of them.
+    /proc/PID/fd shows the first thread's table only, and threads may have tables of their own. Threads that
+    share a table are recognised by its highest descriptor, which is the same file for all of them.
     """
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
@@ -118,12 +122,12 @@ def count_descriptors(pid: int) -> int | None:
 
 
 def _read_table(folder: Path) -> _Table | None:
-    """None when the thread has gone, or has no descriptors."""
+    """Return the descriptor table in `folder`; None if the thread has exited or has no descriptors."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 - a hundred thousand names, no paths
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The highest may have been closed meanwhile; in a table of our own it can be that of the listing itself.
+    # The highest descriptor may be closed by now; in this process it may be the one that listed the folder.
     for highest in nlargest(_HIGHEST_TRIED, names, key=int):
         with suppress(FileNotFoundError, ProcessLookupError):
             return _Table(folder, len(names), highest, str((folder / highest).readlink()))

@@ -1,1 +1,1 @@
-"""`subjectbus top`: the live console of a running broker, in the terminal."""
+"""Live console of a running broker in the terminal: the command `subjectbus top`."""

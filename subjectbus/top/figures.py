@@ -1,4 +1,4 @@
-"""Figures as short text, and text from clients as one harmless line."""
+"""Formatting: numbers as short text, and text from clients as one line without control characters."""
 
 from rich.text import Text
 
@@ -10,28 +10,28 @@ _KIBI = 1024
 
 
 def count(number: float) -> str:
-    """`9,999`, then `10.0k`, `1.23M`, `4.56G`: at most seven characters below a million billions."""
+    """Return a number as `9,999`, `10.0k`, `1.23M` or `4.56G`: at most seven characters below 10**15."""
     if abs(number) < _SHORT_FROM:
         return f"{number:,.0f}"
     return _scaled(number, _THOUSAND, ("", "k", "M", "G", "T"))
 
 
 def size(number: float) -> str:
-    """Bytes: `512 B`, `1.23 MiB`."""
+    """Return a number of bytes as `512 B` or `1.23 MiB`."""
     if abs(number) < _KIBI:
         return f"{number:,.0f} B"
     return _scaled(number, _KIBI, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
 def clean(text: str, style: str = "") -> Text:
-    """Text from elsewhere: neither markup nor control characters take effect, and it stays one line."""
+    """Return a text from a client as one line, in which neither markup nor control characters take effect."""
     return Text(printable(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
-    """Three significant digits."""
+    """Return a number with three significant digits and the unit that fits."""
     value, power = float(number), 0
-    # What would be rounded up to the base belongs to the next unit.
+    # A value that would be rounded up to the base gets the next unit.
     while abs(value) >= base - 0.5 and power < len(units) - 1:
         value /= base
         power += 1

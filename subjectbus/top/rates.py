@@ -1,4 +1,4 @@
-"""Rates between two looks at a broker, by the broker's own clock."""
+"""Rates between two snapshots of a broker, measured with the broker's clock."""
 
 import msgspec
 
@@ -6,9 +6,10 @@ from subjectbus.monitoring import Sample
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Per second, averaged over `seconds`; `in` what clients sent, `out` what they were sent."""
+    """Rates per second; `in` counts what clients sent to the broker, `out` what the broker sent to them."""
 
     seconds: float
+    """Time over which the rates are averaged."""
     in_msgs_per_s: float
     in_bytes_per_s: float
     out_msgs_per_s: float
@@ -16,28 +17,33 @@ class Rates(msgspec.Struct, frozen=True):
     dropped_per_s: float
 
 
-class Meter:
-    """Keeps the look that rates are measured from."""
+class RateMeter:
+    """Computation of rates from successive snapshots."""
 
-    def __init__(self, least_s: float) -> None:
-        """Looks that are nearer together than `least_s` seconds give no new rates: they would be noise."""
-        self._least_s = least_s
+    def __init__(self, min_interval_s: float) -> None:
+        """Begin without a snapshot.
+
+        Args:
+            min_interval_s: Shortest time between two snapshots that gives new rates; over a shorter time they
+                would be noise.
+        """
+        self._min_interval_s = min_interval_s
         self._base: Sample | None = None
         self.rates: Rates | None = None
-        """The latest; None before two looks at the same broker."""
+        """Latest rates. None before the second snapshot of the broker."""
         self.clients: dict[int, tuple[float, float]] = {}
-        """Messages per second to and from each connection that was on both pages, by id."""
+        """Messages per second to and from each connection that is in both snapshots, by CID."""
         self.turns: dict[int, float] = {}
-        """Turns per second of each shard, by index."""
+        """Turns per second of each shard, by its index."""
 
-    def look(self, sample: Sample) -> None:
-        """Takes in a look; one at another broker, or at one that has started again, begins anew."""
+    def add(self, sample: Sample) -> None:
+        """Add a snapshot and update the rates; start again if the broker is another one or was restarted."""
         base, now = self._base, sample.varz
         if base is None or base.varz.server_id != now.server_id or base.varz.uptime_s > now.uptime_s:
             self.rates, self.clients, self.turns = None, {}, {}
         else:
             seconds = now.uptime_s - base.varz.uptime_s
-            if seconds < self._least_s or not seconds:
+            if seconds < self._min_interval_s or not seconds:
                 return
             self.rates = _rates(base, sample, seconds)
             self.clients = _clients(base, sample, seconds)

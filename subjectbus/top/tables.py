@@ -1,4 +1,4 @@
-"""The tables of the console: shards, connections, subjects."""
+"""Tables of the console: shards, connections, subjects."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,19 +15,23 @@ _HIGH_PERCENT = 85
 _GAP = 2
 
 Client = tuple[Connection, tuple[float, float] | None]
-"""A connection, and the messages per second to and from it where they are known."""
+"""Connection with its messages per second to and from the client. The rates are None if not known."""
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the connections' table, `width` wide; those of low rank go first where room is scarce."""
+    """Column of the table of connections."""
 
     head: str
     width: int
     rank: int
+    """Importance: columns of lower rank are left out first if the terminal is narrow."""
     cell: Callable[[Client], str | Text]
+    """Function that makes the text of a cell."""
     sort: str = ""
+    """Order, one of SORTS, that sorts by this column; "" for none."""
     is_text: bool = False
+    """Whether cells are text, which is left-aligned, rather than numbers."""
 
 
 def _rate(client: Client, which: int) -> str:
@@ -63,7 +67,7 @@ _COLUMNS = (
 
 
 def connections(clients: Sequence[Client], sort: str, width: int) -> Table:
-    """One row for each client; as many columns as `width` allows, that of the order `sort` among them."""
+    """Return a table with one row for each client and as many columns as fit, including the sorted one."""
     table = _table()
     shown = _fitting(sort, width)
     for column in shown:
@@ -90,11 +94,17 @@ def _fitting(sort: str, width: int) -> list[_Column]:
     return [column for column in _COLUMNS if column in shown]
 
 
-def shards(rows: Sequence[Shard], turns: dict[int, float], most: int | None = None) -> Table:
-    """One row for each shard, where there are more than `most` the busiest; `turns` per second by index."""
+def shards(rows: Sequence[Shard], turns: dict[int, float], limit: int | None = None) -> Table:
+    """Return a table with one row for each shard.
+
+    Args:
+        rows: Shards of the broker.
+        turns: Turns per second of each shard, by its index.
+        limit: Largest number of rows; if there are more shards, the busiest are shown. None for no limit.
+    """
     table = _table("SHARD", "CONNECTIONS", "CPU %", "TURNS/S", "PENDING", "MAILBOX", "ACCEPT", "DESCRIPTORS")
-    if most is not None and len(rows) > most:
-        rows = sorted(rows, key=lambda shard: shard.cpu_percent, reverse=True)[:most]
+    if limit is not None and len(rows) > limit:
+        rows = sorted(rows, key=lambda shard: shard.cpu_percent, reverse=True)[:limit]
     for shard in rows:
         busy = "bold red" if shard.cpu_percent >= _HIGH_PERCENT else ""
         places = shard.descriptors
@@ -113,7 +123,7 @@ def shards(rows: Sequence[Shard], turns: dict[int, float], most: int | None = No
 
 
 def subjects(rows: Sequence[HotSubject], seconds: float) -> Table:
-    """One row for each of the hottest subjects, averaged over so many seconds."""
+    """Return a table with one row for each of the busiest subjects, with rates averaged over `seconds`."""
     table = _table("MSGS/S", "BYTES/S", "SHARE")
     table.add_column(Text(f"HOTTEST SUBJECTS over the last {seconds:.0f} s", _HEAD), no_wrap=True)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The console's picture, made of what is known: for a screen of so many lines, or for a page without end."""
+"""Layout of the console: for a screen of a given height, or for a page of any length."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from subjectbus.monitoring import Endpoint, Sample
 from subjectbus.top import tables
 from subjectbus.top.figures import clean, count, size
-from subjectbus.top.rates import Meter
+from subjectbus.top.rates import RateMeter
 
 KEYS = {
     "c": "cid",
@@ -24,33 +24,33 @@ KEYS = {
     "d": "idle",
     "t": "uptime",
 }
-"""Orders of the connections by the key that asks for them."""
+"""Order of the connections that each key selects."""
 HELP_KEYS = "?h"
 _COMMANDS = {"q": "quit", "?": "keys", "space": "pause", "s": "next order"}
 
 _FRAME_LINES = 7
 _TABLE_LINES = 2
-"""Of the connections' table: title and heads."""
-_LEAST_LINES = 20
-_BESIDE_COLUMNS = 150
+"""Lines above the rows of the table of connections: title and heads."""
+_MIN_LINES_FOR_SHARDS = 20
+_MIN_COLUMNS_FOR_TWO_TABLES = 150
 _KEY_COLUMNS = 20
 
 
 @dataclass
 class State:
-    """All that the picture shows."""
+    """Data that the console shows."""
 
     endpoint: Endpoint
-    meter: Meter
+    meter: RateMeter
     sample: Sample
     notes: list[str] = field(default_factory=list)
-    """What is unusual: paused, broker lost."""
+    """Notices about the console's state: paused, broker not reachable."""
     shows_keys: bool = False
-    """All of them, in place of shards and subjects."""
+    """Whether the list of keys is shown in place of shards and subjects."""
 
 
 def page(state: State, width: int) -> Group:
-    """Everything, however long it gets."""
+    """Return all tables with all their rows."""
     sample = state.sample
     return Group(
         *_header(state),
@@ -64,13 +64,13 @@ def page(state: State, width: int) -> Group:
 
 
 def screen(state: State, width: int, height: int) -> Group:
-    """What fits on a screen; on a low one the connections alone."""
+    """Return what fits on a screen; a screen below 20 lines shows connections only."""
     body = height - _FRAME_LINES
     upper: list[RenderableType] = []
     if state.shows_keys:
         upper = _keys(width)[:body]
         body -= len(upper)
-    elif height >= _LEAST_LINES:
+    elif height >= _MIN_LINES_FOR_SHARDS:
         upper, used = _upper(state.sample, state.meter, body, width)
         body -= used
     middle: list[RenderableType] = []
@@ -83,12 +83,12 @@ def screen(state: State, width: int, height: int) -> Group:
 
 
 def rows_of(height: int) -> int:
-    """Connections that a screen of this height may show at most."""
+    """Return the largest number of connections that a screen of this height can show, at least 1."""
     return max(1, height - _FRAME_LINES - _TABLE_LINES)
 
 
 def _header(state: State) -> list[RenderableType]:
-    """Five lines."""
+    """Return the five lines at the top: title, totals and rates."""
     varz, rates = state.sample.varz, state.meter.rates
     title = Text.assemble(
         ("subjectbus ", "bold"),
@@ -126,18 +126,21 @@ def _kind(kinds: dict[str, int], kind: str) -> str:
     return count(kinds[kind]) if kind in kinds else "-"
 
 
-def _upper(sample: Sample, meter: Meter, body: int, width: int) -> tuple[list[RenderableType], int]:
-    """Shards and subjects, and how many lines they take: half of `body`, or all that connections leave."""
+def _upper(sample: Sample, meter: RateMeter, body: int, width: int) -> tuple[list[RenderableType], int]:
+    """Return the tables of shards and subjects, and the number of their lines.
+
+    They take at most half of the `body` lines, or the lines that the connections do not need.
+    """
     shards, subjects, seconds = sample.varz.shard, sample.subjects.subjects, sample.subjects.seconds
-    most = max(body // 2, body - _TABLE_LINES - len(sample.connz.connections))
-    if width >= _BESIDE_COLUMNS:
-        rows = most - 2
+    limit = max(body // 2, body - _TABLE_LINES - len(sample.connz.connections))
+    if width >= _MIN_COLUMNS_FOR_TWO_TABLES:
+        rows = limit - 2
         grid = Table.grid(padding=(0, 4, 0, 0))
         shown = min(rows, max(len(shards), len(subjects)))
         grid.add_row(tables.shards(shards, meter.turns, rows), tables.subjects(subjects[:rows], seconds))
         return [grid, _left_out(len(shards), rows)], shown + 2
-    rows = most - 4
-    # Lines that are free are the shards' first.
+    rows = limit - 4
+    # Free lines go to the shards first.
     above = min(len(shards), rows - min(len(subjects), max(1, (body // 2 - 4) // 2)))
     below = min(len(subjects), rows - above)
     upper: list[RenderableType] = [
@@ -150,7 +153,7 @@ def _upper(sample: Sample, meter: Meter, body: int, width: int) -> tuple[list[Re
 
 
 def _left_out(shards: int, shown: int) -> Text:
-    """The line below the shards: empty where all are there."""
+    """Return the line below the shards: a note if some are left out, or else an empty line."""
     return Text(f"{shown} of {shards} shards, the busiest" if shown < shards else "", "dim")
 
 
@@ -163,7 +166,7 @@ def _connections(state: State, rows: int, width: int) -> list[RenderableType]:
 
 
 def _help(width: int) -> Text:
-    """The last line: all keys, or where they do not fit those that are no orders."""
+    """Return the last line: all keys, or if they do not fit, the keys that do not select an order."""
     every = _line({**_COMMANDS, **KEYS})
     text = every if len(every) <= width else _line(_COMMANDS)
     text.pad_right(max(0, width - len(text)))
@@ -178,7 +181,7 @@ def _line(keys: dict[str, str]) -> Text:
 
 
 def _keys(width: int) -> list[RenderableType]:
-    """All keys and what they do, line by line, and an empty one."""
+    """Return lines that list all keys with their effect, and an empty line."""
     meanings = {**_COMMANDS, **{key: f"by {order}" for key, order in KEYS.items()}}
     cells = [
         Text.assemble((f"{key:>5}", "bold"), f" {meaning:<{_KEY_COLUMNS - 6}}")

@@ -11,9 +11,12 @@ import suites_hostile
 from hostile import attacks_gateway, client
 from hostile.setup import Setup
 from hostile.witness import watch
+from servers import StartError
 
 from tests.conftest import require_driver
 from tests.servers import wait_until
+
+pytestmark = pytest.mark.process
 
 SMALL = {
     "wildcards": {"tokens": 4, "publishes": 3},
@@ -125,5 +128,5 @@ def test_reply_subjects_are_guessed_from_one_that_was_seen():
 
 def test_a_broker_that_does_not_start_says_why(setup):
     start = partial(setup.broker, {"max_connections": "many"})
-    with pytest.raises(SystemExit, match="max_connections"), start():
+    with pytest.raises(StartError, match="max_connections"), start():
         pass

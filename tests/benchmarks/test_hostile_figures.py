@@ -129,7 +129,7 @@ def test_every_attack_says_in_a_line_what_it_does(name):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--attack", "drain", "--size", "rounds=1"], "--size rounds: these attacks have no such size"),
+        (["--attack", "drain", "--size", "rounds=1"], "--size rounds: these attacks do not have this size"),
         (["--size", "connections"], '"connections" is not a NAME=N with a number'),
         (["--attack", "politeness"], "invalid choice: 'politeness'"),
     ],

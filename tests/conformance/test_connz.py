@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import pytest
+
 from tests.conformance.test_http import Caller
 from tests.monitor import TIME, clients, connz, fetch, page
 from tests.servers import wait_until
@@ -120,6 +122,7 @@ SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 }
 
 
+@pytest.mark.matrix
 def test_pages_of_all_shards_are_in_order(broker: Broker) -> None:
     with clients_on_all_shards(broker) as wires:
         for n, wire in enumerate(wires):
@@ -170,6 +173,7 @@ def test_what_a_client_does_not_take_is_pending(broker: Broker) -> None:
             slow.read(len(payload) + 2)
 
 
+@pytest.mark.matrix
 def test_subscriptions_of_all_shards(broker: Broker) -> None:
     before = page(broker, "/subsz")
     with clients_on_all_shards(broker) as wires:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import require_driver
-from tests.monitor import fetch
-from tests.servers import Broker, wait_until
+from tests.monitor import pending
+from tests.servers import Broker, is_accounted, wait_until
 from tests.wire import open_wire
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ RECEIVERS = 4
 MESSAGES = 150
 PAYLOAD = bytes(100_000)
 DUE = RECEIVERS * MESSAGES
-PENDING = re.compile(r'^subjectbus_pending_messages\{place="(\w+)"\} (-?\d+)$', re.MULTILINE)
 
 
 @pytest.fixture(params=("epoll", "uring"))
@@ -33,12 +31,7 @@ def start(request: pytest.FixtureRequest, start_broker: Callable[..., Broker]) -
 def while_waiting(broker: Broker) -> dict[str, Any]:
     """The counters, once all messages are routed and accounted for, and some wait; else nothing."""
     seen = broker.conservation()
-    return seen if seen["matched"] == DUE and seen["holds"] and seen["pending"] > 0 else {}
-
-
-def places(broker: Broker) -> dict[str, int]:
-    """How many messages wait at each place."""
-    return {place: int(count) for place, count in PENDING.findall(fetch(broker, "/metrics")[2].decode())}
+    return seen if seen["matched"] == DUE and is_accounted(seen) and seen["pending"] > 0 else {}
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["reads", "leaves"])
@@ -62,7 +55,7 @@ def test_messages_are_counted_where_they_wait(
         assert seen["published"] == MESSAGES
         assert not any(seen["dropped"].values()), seen
         # Mail is read although receivers do not, and the kernel may take a little more meanwhile.
-        waiting = wait_until(lambda: found if (found := places(broker))["mail"] == 0 else {})
+        waiting = wait_until(lambda: found if (found := pending(broker))["mail"] == 0 else {})
         assert 0 < waiting["output"] <= seen["pending"]
         if reads:
             for receiver in receivers:

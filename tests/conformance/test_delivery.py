@@ -10,6 +10,7 @@ import pytest
 from tests.wire import Wire
 
 Connect = Callable[..., Wire]
+pytestmark = pytest.mark.matrix
 HEADERS = b"NATS/1.0\r\nX: 1\r\nx: 2\r\nX: 3\r\n\r\n"
 
 

@@ -22,6 +22,8 @@ from tests.wire import BINARY, TRANSPORTS, Wire, connect_line, frame, open_wire,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.matrix
+
 LISTENERS: dict[str, Callable[[Broker], Address]] = {
     "tcp": lambda broker: broker.tcp,
     "http": lambda broker: broker.http,

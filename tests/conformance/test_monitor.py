@@ -46,6 +46,7 @@ def test_hot_subjects(broker: Broker) -> None:
         assert len(page(broker, "/subjects?limit=1")["subjects"]) == 1
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", BROKERS)
 def test_health_and_readiness(form: str, start_broker: Callable[..., Broker]) -> None:
     require_driver(BROKERS[form]["driver"])
@@ -140,6 +141,7 @@ def test_history_grows_and_can_be_continued(broker: Broker) -> None:
     assert page(broker, "/history").keys() == found.keys()
 
 
+@pytest.mark.matrix
 def test_varz_says_what_the_shards_do(broker: Broker) -> None:
     with clients(broker, "one") as [wire]:
         wire.send(b"SUB v.1 1\r\nSUB v.2 2\r\n")

@@ -121,6 +121,7 @@ class Network:
 
     def _reap(self) -> None:
         for server in self._servers:
+            server.kill()
             server.wait()
 
     def _build(self) -> None:

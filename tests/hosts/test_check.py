@@ -19,8 +19,8 @@ from loadtest.hosts.check import find_problems, find_warnings, shares_of
 from loadtest.hosts.connection import Connection
 from loadtest.hosts.facts import Clock, Facts, compare_clocks, gather_facts
 from loadtest.hosts.identity import build_id
-from loadtest.plan.inventory import HostPlan, Inventory, load_inventory
-from loadtest.plan.scenario import BroadcastScenario, Scenario
+from loadtest.scenario.inventory import HostPlan, Inventory, load_inventory
+from loadtest.scenario.kinds import BroadcastScenario, Scenario
 from subjectbus.cli import main
 from tests.hosts.conftest import make_network
 
@@ -115,7 +115,7 @@ def test_a_host_out_of_reach_is_named_beside_the_others(network: Network, check:
     assert [report["is_reachable"] for report in reports] == [True, True, True, False]
     assert [report["fit"] for report in reports] == [True, True, True, False]
     (problem,) = reports[3]["problems"]
-    assert "No route to host" in problem or "no answer on port 22" in problem
+    assert "No route to host" in problem or "port 22: no answer" in problem
 
 
 def test_a_wrong_host_key_is_no_reach(network: Network, tmp_path: Path, check: Check) -> None:
@@ -130,26 +130,29 @@ def test_an_unfit_host_is_named_with_the_reason(network: Network, check: Check) 
     path = network.inventory([["broker"], ["requestor"]], cpus="0,999")
     done = check(path)
     assert done.returncode == 1
-    assert f"b ({network.hosts[1].address}): error: cpus: no processor 999 there" in done.stdout
+    assert f"b ({network.hosts[1].address}): error: cpus: processor 999 does not exist" in done.stdout
 
 
 def test_what_a_scenario_needs_is_compared_with_what_is_there(network: Network, check: Check) -> None:
     path = network.inventory(ROLES)
     done = check(path, "--scenario", "migratorydata-2016")
     assert done.returncode == 1
-    assert done.stdout.count("too few ports: migratorydata-2016 needs 500,000 connections from it") == 2
+    assert (
+        done.stdout.count("too few ports: migratorydata-2016 needs 500,000 connections from this host") == 2
+    )
     small = ("--set", "users=1000", "--set", "rate=100")
     done = check(path, "--scenario", "migratorydata-2016", *small)
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.process
 def test_a_build_that_is_missing_is_installed_unless_unwanted(check: Check) -> None:
     base = Path(sys.base_exec_prefix) / "bin"
     for network in make_network(1, {"PATH": f"{base}:/usr/bin:/bin"}):
         path = network.inventory([["requestor"]], python=None)
         done = check(path, "--no-install")
         assert done.returncode == 1
-        assert f"error: build {build_id()} is not installed (--install does it)" in done.stdout
+        assert f"error: build {build_id()} is not installed (--install installs it)" in done.stdout
         assert not (network.hosts[0].home / ".cache").exists()
         done = check(path, "--json")
         assert done.returncode == 0, done.stdout
@@ -226,7 +229,7 @@ def test_users_are_dealt_as_a_run_deals_them(
 def test_a_threads_share_follows_the_hosts_threads() -> None:
     hosts = inventory(named("b", threads=4), named("c"))
     shares = shares_of(Scenario(users=1000, threads=2), hosts)
-    assert [share.of_thread for share in shares.values()] == [125, 250]
+    assert [share.per_thread for share in shares.values()] == [125, 250]
     broadcast = BroadcastScenario(users=1000, processes=4, rate=1)
     assert [share.connections for share in shares_of(broadcast, hosts).values()] == [500, 500]
 
@@ -241,7 +244,7 @@ def test_too_few_ports_are_a_problem_and_more_addresses_the_remedy() -> None:
     assert problems(HOST, facts, users=100) == []
     (text,) = problems(HOST, facts, users=101)
     assert text.startswith(
-        "too few ports: test needs 101 connections from it, ports 1000 to 1099 allow 100: "
+        "too few ports: test needs 101 connections from this host, but ports 1000 to 1099 allow 100 ("
     )
     two = structs.replace(HOST, sources=("192.0.2.2", "192.0.2.3"))
     assert problems(two, facts, users=200) == []
@@ -263,7 +266,7 @@ def test_too_few_open_files_are_a_problem_but_with_io_uring() -> None:
     assert problems(HOST, FACTS, users=924) == []
     (text,) = problems(HOST, FACTS, users=925)
     assert text.startswith(
-        "descriptor limit too low: test needs 1,025 open files in each thread there, 1,024 "
+        "descriptor limit too low: test needs 1,025 open files in each thread, but the hard limit is 1,024 ("
     )
     assert problems(HOST, FACTS, users=925, threads=2) == []
     assert problems(HOST, structs.replace(FACTS, descriptors=-1), users=925) == []
@@ -278,19 +281,21 @@ def test_too_few_open_files_are_a_problem_but_with_io_uring() -> None:
 
 def test_what_a_host_is_planned_for_has_to_be_there() -> None:
     assert problems(named("b", cpus="0,2-3"), FACTS) == []
-    assert problems(named("b", cpus="2-5"), FACTS) == ["cpus: no processor 4, 5 there, or not for this user"]
+    assert problems(named("b", cpus="2-5"), FACTS) == [
+        "cpus: processor 4, 5 does not exist on the host or is not allowed to this user"
+    ]
     assert problems(named("b", driver="uring"), FACTS) == ['driver = "uring": the kernel has none']
     foreign = structs.replace(FACTS, foreign_sources=["192.0.2.9"])
-    assert problems(HOST, foreign) == ["sources: 192.0.2.9 is no address of this host"]
+    assert problems(HOST, foreign) == ["sources: 192.0.2.9 is not an address of this host"]
 
 
 def test_a_clock_that_is_off_is_a_warning() -> None:
     assert find_warnings(FACTS) == []
     assert find_warnings(structs.replace(FACTS, clock=Clock(1.5, 0.6))) == []
     (ahead,) = find_warnings(structs.replace(FACTS, clock=Clock(1.7, 0.6)))
-    assert ahead.startswith("its wall clock is 1.7 s ahead: ")
+    assert ahead.startswith("the host's wall clock is 1.7 s ahead: ")
     (behind,) = find_warnings(structs.replace(FACTS, clock=Clock(-90.0, 0.1)))
-    assert behind.startswith("its wall clock is 90.0 s behind: ")
+    assert behind.startswith("the host's wall clock is 90.0 s behind: ")
 
 
 def test_clocks_are_compared_by_the_quickest_exchange() -> None:

@@ -17,7 +17,7 @@ import pytest
 from loadtest.errors import HostError
 from loadtest.hosts import ssh_config
 from loadtest.hosts.connection import Connection
-from loadtest.plan.inventory import HostPlan
+from loadtest.scenario.inventory import HostPlan
 from tests.servers import wait_until
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_command_has_no_input_and_may_say_much(connection: Connection) -> None
 
 
 def test_a_command_that_does_not_end_is_given_up(connection: Connection, network: Network) -> None:
-    with pytest.raises(HostError, match=r"no end of `sleep 1000` within 0.5 s"):
+    with pytest.raises(HostError, match=r"`sleep 1000` did not end within 0.5 s"):
         connection.run(["sleep", "1000"], 0.5)
     assert connection.run(["echo", "next"], 10).stdout == "next\n"
     for pid in network.processes(0):
@@ -203,7 +203,7 @@ def test_an_ssh_configuration_that_openssh_refuses_is_said(
     ],
 )
 def test_the_host_of_a_jump(jump: str, name: str) -> None:
-    assert ssh_config._name(jump) == name
+    assert ssh_config._jump_host(jump) == name
 
 
 def test_an_unknown_host_key_is_refused_with_its_fingerprint(network: Network, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_wrong_host_key_is_refused_and_the_advice_helps(network: Network, tmp_
     path.write_text(f"{network.hosts[0].address} {public}")
     host = plan(network, known_hosts=str(path))
     text = failure(host)
-    assert f"wrong host key ssh-ed25519 {fingerprint(network, 0)}, known is" in text
+    assert f"wrong host key ssh-ed25519 {fingerprint(network, 0)}, expected" in text
     assert fingerprint(network, 1) in text
     command = text.partition("`")[2].rpartition("`")[0]
     subprocess.run(["sh", "-c", command], check=True, capture_output=True, timeout=30)
@@ -259,8 +259,8 @@ def other_key(tmp_path: Path) -> Path:
 
 def test_a_wrong_key_is_refused(network: Network, other_key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    assert f"user root is not let in with the key {other_key}" in failure(plan(network, key=str(other_key)))
-    assert "user nobody is not let in with the key" in failure(plan(network, user="nobody"))
+    assert f"user root cannot log in with the key {other_key}" in failure(plan(network, key=str(other_key)))
+    assert "user nobody cannot log in with the key" in failure(plan(network, user="nobody"))
 
 
 def test_a_key_with_a_passphrase_is_not_asked_for(
@@ -279,7 +279,7 @@ def test_a_file_that_is_no_key_is_named(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     path = tmp_path / "key"
     path.write_text("no key")
-    assert f"key {path}: no private key" in failure(plan(network, key=str(path)))
+    assert f"key {path}: not a private key" in failure(plan(network, key=str(path)))
 
 
 def test_a_closed_port_refuses(network: Network) -> None:
@@ -287,19 +287,19 @@ def test_a_closed_port_refuses(network: Network) -> None:
 
 
 def test_a_name_that_nobody_has_is_unknown(network: Network) -> None:
-    assert "unknown name" in failure(plan(network, address="host.invalid"))
+    assert "unknown host name" in failure(plan(network, address="host.invalid"))
 
 
 def test_an_address_that_nobody_has_is_out_of_reach(network: Network) -> None:
     free = network.hosts[0].address.rpartition(".")[0] + ".250"
     text = failure(plan(network, address=free), timeout_s=10)
-    assert "No route to host" in text or "no answer on port 22 within 10 s" in text
+    assert "No route to host" in text or "port 22: no answer within 10 s" in text
 
 
 def test_a_cut_host_does_not_answer_in_time(network: Network) -> None:
     network.cut(3)
     text = failure(plan(network, 3), timeout_s=1)
-    assert "no answer on port 22 within 1 s" in text or "No route to host" in text
+    assert "port 22: no answer within 1 s" in text or "No route to host" in text
 
 
 @pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", None])
@@ -320,7 +320,7 @@ def test_a_server_of_another_kind_is_told(network: Network, says: bytes | None) 
         text = failure(plan(network, address="127.0.0.1", port=port), timeout_s=1)
         thread.join()
         held[0].close()
-    assert f"port {port}: no SSH server answers there" in text
+    assert f"port {port}: no SSH server answers" in text
 
 
 def test_nothing_is_logged_where_nobody_listens() -> None:

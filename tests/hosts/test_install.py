@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import platform
@@ -23,8 +24,8 @@ from loadtest.hosts import wheels
 from loadtest.hosts.connection import Connection
 from loadtest.hosts.identity import build_id
 from loadtest.hosts.install import ensure_installed, find_installed
-from loadtest.hosts.interpreter import LEAST_PYTHON, Interpreter, find_python
-from loadtest.plan.inventory import load_inventory
+from loadtest.hosts.interpreter import MINIMUM_PYTHON, Interpreter, find_python
+from loadtest.scenario.inventory import load_inventory
 from tests.hosts.conftest import make_network
 from tests.servers import ROOT, wait_until
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tests.hosts.network import Network
 
 # One process runs them in their order: what one installs on a host the next one finds there.
-pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("install")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("install"), pytest.mark.process]
 
 #: Where the interpreter is that made the one of the tests: without what is installed for these.
 PLAIN = Path(sys.base_exec_prefix) / "bin"
@@ -97,18 +98,18 @@ def test_a_build_is_installed_once(plain: Network) -> None:
 
 def check_that_it_runs(connection: Connection, python: str, network: Network) -> None:
     """Every module that a host runs can be imported, a broker serves, and what draws is not there."""
-    modules = ["loadtest.engine.worker", "loadtest.processes.child"]
+    modules = ["loadtest.workers.worker", "loadtest.workers.child"]
     modules += [
         "loadtest.sampling.usage",
         "loadtest.sampling.environment",
         "subjectbus.serve",
         "subjectbus.cli",
     ]
-    if (ROOT / "loadtest/processes/agent.py").exists():
-        modules.append("loadtest.processes.agent")
+    if (ROOT / "loadtest/workers/agent.py").exists():
+        modules.append("loadtest.workers.agent")
     done = connection.run([python, "-P", "-c", f"import {', '.join(modules)}"], 60)
     assert done.status == 0, done.stderr
-    assert connection.run([python, "-P", "-c", "import matplotlib"], 30).status == 1
+    assert connection.run([python, "-P", "-c", "import jinja2"], 30).status == 1
     command = [python, "-P", "-m", "subjectbus", "serve"]
     channel = connection.start([*command, *(f"--{name}=127.0.0.1:0" for name in ("tcp", "http", "monitor"))])
     assert channel.makefile("r").readline().startswith("ready tcp=127.0.0.1:")
@@ -172,11 +173,11 @@ def test_an_interpreter_that_is_named_needs_this_build(plain: Network, tmp_path:
     with connected(plain, python=str(other)) as connection:
         text = refusal(connection)
         assert f"{other} has build " in text
-        assert f", here is {build_id()}: install this one there" in text
+        assert f", but this machine has build {build_id()}: install the same build on the host" in text
     with connected(plain, python="/bin/sh") as connection:
-        assert "python: /bin/sh is no Python that runs there" in refusal(connection)
+        assert "python: /bin/sh is not a Python that runs on the host" in refusal(connection)
     with connected(plain, python="/nowhere/python") as connection:
-        assert "python: /nowhere/python is no Python that runs there" in refusal(connection)
+        assert "python: /nowhere/python is not a Python that runs on the host" in refusal(connection)
 
 
 def put_python(network: Network, script: str) -> None:
@@ -190,7 +191,7 @@ def put_python(network: Network, script: str) -> None:
 def test_a_host_without_python_is_told_what_to_install(bare: Network) -> None:
     with connected(bare) as connection:
         text = refusal(connection)
-        assert "no Python found: install 3.11 or later (Debian: apt-get install python3)" in text
+        assert "no Python found: install CPython 3.11 or later (Debian: apt-get install python3)" in text
         put_python(bare, "exit 1")
         assert refusal(connection) == text
 
@@ -201,7 +202,7 @@ def test_a_python_that_is_too_old_is_named(bare: Network) -> None:
     put_python(bare, f"echo '{json.dumps(old)}'")
     with connected(bare) as connection:
         text = refusal(connection)
-        assert "CPython 3.9.2 (/usr/bin/python3) is too old: CPython 3.11 or later is needed" in text
+        assert "CPython 3.9.2 (/usr/bin/python3) cannot be used: CPython 3.11 or later is needed" in text
         # A newer one beside it is found, though.
         newer = Path(bare.environment["PATH"]) / "python3.11"
         newer.symlink_to(Path(sys.base_exec_prefix) / "bin" / f"python3.{sys.version_info.minor}")
@@ -214,7 +215,7 @@ def test_a_python_without_venv_is_told_what_to_install(tmp_path: Path) -> None:
     for network in make_network(1, {"PATH": f"{PLAIN}:{SYSTEM}", "PYTHONPATH": str(tmp_path)}):
         with connected(network) as connection:
             text = refusal(connection)
-        assert "cannot install: its Python has no module venv (Debian: apt-get install python3-venv)" in text
+        assert "cannot install: the host's Python has no module venv (Debian: apt-get install" in text
         assert not builds(network), "half an install is left"
 
 
@@ -230,7 +231,8 @@ def test_a_full_disk_is_told_before_anything_is_sent(plain: Network) -> None:
         command = ["env", f"XDG_CACHE_HOME={cache}", python.executable, "-c", remote_install()]
         done = connection.run_attached([*command, build_id(), str(100 << 20)], 30)
         assert done.status == 1
-        assert done.last_line == f"no space: {cache}/subjectbus has 8 MB, the installation needs 100 MB"
+        text = f"not enough space: {cache}/subjectbus has 8 MiB free, the installation needs 100 MiB"
+        assert done.last_line == text
 
 
 def remote_install() -> str:
@@ -249,7 +251,8 @@ def test_wheels_that_cannot_be_fetched_are_told(plain: Network, monkeypatch: pyt
     monkeypatch.setattr(wheels, "_folders", {})
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    for name in ("PIP_FIND_LINKS", "PIP_CONSTRAINT"):
+        monkeypatch.delenv(name, raising=False)
     cache = plain.hosts[0].home / ".cache"
     cache.mkdir(exist_ok=True)
     cache.rename(plain.hosts[0].home / "cache-away")
@@ -271,27 +274,104 @@ def test_an_install_ends_with_its_connection_and_leaves_nothing(network: Network
     with Connection(plan) as connection:
         connection.open()
         channel = connection.start([str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"])
-        channel.sendall(f"pip-1-py3-none-any.whl {len(content)}\n".encode() + content + b"\n")
+        channel.sendall(sent("pip-1-py3-none-any.whl", content) + b"\n")
         wait_until(lambda: any("sleep 1000" in line for line in network.processes(0).values()))
         assert builds(network)
     wait_until(lambda: not network.processes(0))
     assert not builds(network)
 
 
-@pytest.mark.parametrize("sent", [b"a.whl 1\nPb.whl 1000000\nPK", b"a.whl 1\nP", b"a.whl 1\nPb.whl 1"])
-def test_an_upload_that_breaks_off_leaves_nothing(network: Network, sent: bytes) -> None:
+def sent(name: str, content: bytes, sha256: str = "") -> bytes:
+    """A wheel as `remote_install` takes it."""
+    digest = sha256 or hashlib.sha256(content).hexdigest()
+    return f"{name} {len(content)} {digest}\n".encode() + content
+
+
+def test_a_wheel_that_was_changed_on_its_way_is_refused(network: Network) -> None:
+    [plan] = load_inventory(network.inventory([("requestor",)])).hosts
+    wrong = "0" * 64
+    with Connection(plan) as connection:
+        connection.open()
+        command = [str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"]
+        parts = iter([sent("pip-1-py3-none-any.whl", b"PK", wrong), b"\n"])
+        done = connection.run_attached(command, 60, parts)
+    right = hashlib.sha256(b"PK").hexdigest()
+    assert done.status == 1
+    assert done.last_line == (
+        f"pip-1-py3-none-any.whl was damaged in transfer: its SHA-256 is {right}, not {wrong}: try again"
+    )
+    assert not builds(network)
+
+
+def test_a_cache_that_others_may_write_to_is_refused(plain: Network) -> None:
+    """Before anything in it runs, and before anything is installed there."""
+    with connected(plain) as connection:
+        python = ensure_installed(connection, lambda _: None)
+        cache = plain.hosts[0].home / ".cache/subjectbus"
+        build = (cache / build_id()).resolve()
+        ran = plain.hosts[0].home / "ran"
+        interpreter = Path(python).resolve()
+        (build / "bin/python").unlink()
+        (build / "bin/python").write_text(f'#!/bin/sh\ntouch {ran}\nexec {interpreter} "$@"\n')
+        (build / "bin/python").chmod(0o755)
+        for folder, mode in ((cache, 0o777), (cache, 0o770), (build, 0o777), (cache.parent, 0o777)):
+            before = folder.stat().st_mode
+            folder.chmod(mode)
+            text = refusal(connection)
+            folder.chmod(before)
+            named = cache / build_id() if folder == build else folder
+            assert f"{named} belongs to another user, or other users may write to it: check its" in text
+            assert "chmod go-w" in text
+            assert not ran.exists()
+        os.chown(build, 4242, 4242)
+        assert f"{cache / build_id()} belongs to another user" in refusal(connection)
+        os.chown(build, 0, 0)
+        cache.parent.chmod(0o1777)
+        find_installed(connection)
+        assert ran.exists(), "a sticky folder around it is no danger"
+        cache.parent.chmod(0o755)
+        shutil.rmtree(build)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_nothing_is_installed_into_a_cache_that_others_may_write_to(network: Network, mode: int) -> None:
+    cache = network.hosts[0].home / ".cache/subjectbus"
+    cache.mkdir(parents=True, exist_ok=True)
+    cache.chmod(mode)
+    [plan] = load_inventory(network.inventory([("requestor",)])).hosts
+    try:
+        with Connection(plan) as connection:
+            connection.open()
+            command = [str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"]
+            done = connection.run_attached(command, 60, iter([b"\n"]))
+        assert done.status == 1
+        assert done.last_line.startswith(f"{cache} belongs to another user, or other users may write to it")
+        assert not builds(network)
+    finally:
+        shutil.rmtree(cache.parent)
+
+
+BROKEN_OFF = [
+    sent("a.whl", b"P") + b"b.whl 1000000 00\nPK",
+    sent("a.whl", b"P"),
+    sent("a.whl", b"P") + b"b.whl 1",
+]
+
+
+@pytest.mark.parametrize("upload", BROKEN_OFF)
+def test_an_upload_that_breaks_off_leaves_nothing(network: Network, upload: bytes) -> None:
     [plan] = load_inventory(network.inventory([("requestor",)])).hosts
     with Connection(plan) as connection:
         connection.open()
         channel = connection.start([str(PLAIN / "python3"), "-c", remote_install(), "0123456789ab", "1"])
-        channel.sendall(sent)
+        channel.sendall(upload)
         wait_until(lambda: any(any(folder.glob("a.whl")) for folder in builds(network).values()))
     wait_until(lambda: not network.processes(0))
     assert not builds(network)
 
 
 def test_the_wheel_lists_what_is_in_it(tmp_path: Path) -> None:
-    path = wheels.pack(tmp_path, os.uname().machine)
+    path = wheels.build_wheel(tmp_path, os.uname().machine)
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
         (record,) = (name for name in names if name.endswith(".dist-info/RECORD"))
@@ -302,8 +382,8 @@ def test_the_wheel_lists_what_is_in_it(tmp_path: Path) -> None:
 
 
 def test_another_machine_needs_another_build(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"its machine is riscv64, but this build is for linux_|manylinux"):
-        wheels.pack(tmp_path, "riscv64")
+    with pytest.raises(RunError, match=r"machine type is riscv64, but this build is for (linux_|manylinux)"):
+        wheels.build_wheel(tmp_path, "riscv64")
 
 
 def test_platforms_are_those_that_wheels_are_made_for() -> None:
@@ -329,7 +409,7 @@ def test_without_pip_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(wheels, "_folders", {})
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     interpreter = Interpreter("python3", (3, 11, 0), "CPython", platform.machine(), ("glibc", "2.36"))
-    with pytest.raises(RunError, match=r"pip is needed here to fetch wheels: .*/python -m ensurepip"):
+    with pytest.raises(RunError, match=r"needs pip to fetch wheels for hosts: .*/python -m ensurepip"):
         wheels.wheels_for(interpreter)
 
 
@@ -338,4 +418,4 @@ def test_what_hosts_need_is_what_the_project_needs() -> None:
     requirements = project["dependencies"] + project["optional-dependencies"]["loadtest"]
     names = {text.partition(">")[0] for text in requirements}
     assert names >= set(wheels.HOST_REQUIREMENTS)
-    assert project["requires-python"] == f">={LEAST_PYTHON[0]}.{LEAST_PYTHON[1]}"
+    assert project["requires-python"] == f">={MINIMUM_PYTHON[0]}.{MINIMUM_PYTHON[1]}"

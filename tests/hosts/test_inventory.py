@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import HostsFileError
-from loadtest.plan.inventory import deal_processes, load_inventory
+from loadtest.scenario.inventory import deal_processes, load_inventory
 
 FOUR = """
 [defaults]

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tests.hosts.network import Host
 
 KILLED = """
-import os, signal
+import os, signal, sys
+sys.path += [".", "benchmarks"]  # last: the checkout has sources without the built extension
 from tests.hosts.network import Network
 with Network(1) as network:
     print(network.hosts[0].namespace, flush=True)
@@ -80,7 +81,12 @@ def test_nothing_is_left_behind(network: Network) -> None:
 
 def test_what_a_killed_run_left_is_removed_by_the_next(network: Network) -> None:
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, cwd=ROOT, check=False, timeout=60
+        [sys.executable, "-P", "-c", KILLED],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=60,
     )
     namespace = killed.stdout.strip()
     prefix = namespace.rpartition("h")[0]

@@ -14,15 +14,15 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 from loadtest import read_result
-from loadtest.collect.build import build_result
 from loadtest.hosts.machines import open_machines
-from loadtest.plan.inventory import load_inventory
-from loadtest.plan.scenario import load_scenario
-from loadtest.processes.child import PYTHON
-from loadtest.processes.interrupts import Interrupts
 from loadtest.result.histogram import Histogram
-from loadtest.run.execution import Options, run_scenario
-from loadtest.run.placement import Manned
+from loadtest.runner.building.result import build_result
+from loadtest.runner.execution import Options, run_scenario
+from loadtest.runner.placement import HostBinding
+from loadtest.scenario.inventory import load_inventory
+from loadtest.scenario.load import load_scenario
+from loadtest.workers.child import PYTHON
+from loadtest.workers.interrupts import Interrupts
 from tests.servers import wait_until
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.hosts.network import Network
 
 ROLES = [("broker",), ("requestor",), ("requestor",), ("provider",)]
-SETTINGS = ("users=40", "providers=4", "rate=400", "warmup_s=0.5")
+SETTINGS = ("users=40", "providers=4", "rate=400", "warmup_s=0.5", "max_send_lag_ms=0")
 OVERLOAD = "provider_rate=200"
 """So that many requests are outstanding, each for up to its timeout of 10 s."""
 GONE_WITHIN_S = 10.0
@@ -106,7 +106,7 @@ def assert_nothing_is_left(network: Network) -> None:
 
 
 def agent(network: Network, index: int) -> int:
-    [pid] = [pid for pid, line in network.processes(index).items() if "loadtest.processes.agent" in line]
+    [pid] = [pid for pid, line in network.processes(index).items() if "loadtest.workers.agent" in line]
     return pid
 
 
@@ -149,7 +149,7 @@ def test_one_command_runs_on_four_hosts(network: Network, tmp_path: Path) -> Non
 
 
 SHAPES = {
-    "broadcast": (ROLES, ("broadcast", "users=40", "rate=50", "warmup_s=0.5")),
+    "broadcast": (ROLES, ("broadcast", "users=40", "rate=50", "warmup_s=0.5", "max_send_lag_ms=0")),
     "rest": (ROLES, ("autocomplete", *SETTINGS, "transport=rest", "sweep=true")),
     "two brokers": (
         [("broker", "provider"), ("broker",), ("requestor", "provider"), ("requestor",)],
@@ -187,6 +187,7 @@ def test_every_workload_is_accounted_for_on_hosts(network: Network, tmp_path: Pa
         ]
 
 
+@pytest.mark.process
 def test_a_workload_that_cannot_be_spread_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.toml"
     tables = [
@@ -216,7 +217,7 @@ def test_what_is_merged_is_one_histogram_of_all_values(network: Network) -> None
     settings = (*SETTINGS, "duration_s=1", "requestors=3")
     scenario = load_scenario("autocomplete", settings)
     with open_machines(inventory.hosts, lambda _: None) as machines, Interrupts() as interrupts:
-        hosts = [Manned(plan, machine) for plan, machine in zip(inventory.hosts, machines, strict=True)]
+        hosts = [HostBinding(plan, machine) for plan, machine in zip(inventory.hosts, machines, strict=True)]
         collected = run_scenario(scenario, Options(hosts=hosts), Silent(), interrupts)
     assert collected.error is None
     # Three processes on two hosts: the first host has one more.

@@ -22,7 +22,7 @@ from tests.wire import BINARY, connect_line, frame
 
 #: Connections from one source address: the kernel's search for a free port is slow beyond.
 PER_ADDRESS = 2000
-DEADLINE_S = 240.0
+DEADLINE_S = 500.0
 #: <linux/in.h>; Python does not name it.
 IP_BIND_ADDRESS_NO_PORT = 24
 

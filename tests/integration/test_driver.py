@@ -12,6 +12,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from servers import StartError
 
 from tests.conftest import require_driver
 from tests.servers import Broker, wait_until
@@ -58,7 +59,7 @@ def test_auto_takes_io_uring(start_broker: Callable[..., Broker]) -> None:
 
 
 def test_where_io_uring_is_forbidden_epoll_serves(start_broker: Callable[..., Broker]) -> None:
-    """Said in one line; `--shards` makes no difference to that."""
+    """AgentEvent in one line; `--shards` makes no difference to that."""
     broker = start_broker(prefix=FORBIDDEN, shards=2)
     assert broker.varz()["driver"] == "epoll"
     lines = wait_until(lambda: driver_lines(broker))
@@ -70,8 +71,9 @@ def test_where_io_uring_is_forbidden_epoll_serves(start_broker: Callable[..., Br
         wire.handshake()
 
 
+@pytest.mark.process
 def test_io_uring_by_name_is_refused_where_it_is_forbidden(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match="driver: the kernel permits no uring here"):
+    with pytest.raises(StartError, match="driver: the kernel permits no uring here"):
         Broker.start(tmp_path, prefix=FORBIDDEN, driver="uring")
 
 

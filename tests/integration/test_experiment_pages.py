@@ -10,14 +10,12 @@ from msgspec import structs
 from loadtest.experiments.capacity import find_capacity, plan_search
 from loadtest.experiments.compare import compare_runs, read_sides
 from loadtest.experiments.repeat import summarise_runs
-from loadtest.plan.scenario import load_scenario
-from loadtest.processes.interrupts import Interrupts
-from loadtest.report.capacity import render_capacity
-from loadtest.report.compare import render_comparison
-from loadtest.report.repeated import render_repeated
 from loadtest.result.schema import write_result
+from loadtest.scenario.load import load_scenario
+from loadtest.workers.interrupts import Interrupts
 from tests.loadtest import samples
 from tests.loadtest.queues import Queue
+from tests.loadtest.rendered import as_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,19 +33,19 @@ def capacity_page(folder: Path) -> str:
         precision=0.02,
         probe_s=10.0,
     )
-    return render_capacity(find_capacity(plan, folder, Queue(20_000.0).run_into, Interrupts(), str))
+    return as_page(find_capacity(plan, folder, Queue(20_000.0).run_into, Interrupts(), str))
 
 
 def comparison_page(folder: Path) -> str:
     for name in ("before", "after"):
         (folder / name).mkdir()
         write_result(samples.result(500), folder / name)
-    return render_comparison(compare_runs(read_sides([folder / "before", folder / "after"]), 0.05))
+    return as_page(compare_runs(read_sides([folder / "before", folder / "after"]), 0.05))
 
 
 def repeated_page(_: Path) -> str:
     first = samples.result(500)
-    return render_repeated(summarise_runs({"run-1": first, "run-2": structs.replace(first, error="lost")}))
+    return as_page(summarise_runs({"run-1": first, "run-2": structs.replace(first, error="lost")}))
 
 
 @pytest.mark.parametrize(
@@ -69,9 +67,7 @@ def test_a_page_opens_without_a_network(
     drawn = (
         "[...document.querySelectorAll('svg.chart')].map(svg => svg.getBoundingClientRect().height > 100 &&"
     )
-    drawn += (
-        " [...svg.querySelectorAll('g[id*=line2d] path')].filter(p => p.getTotalLength() > 50).length > 2)"
-    )
+    drawn += " [...svg.querySelectorAll('path.line')].filter(p => p.getTotalLength() > 50).length > 1)"
     assert tab.evaluate(drawn) == [True] * charts
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert tab.evaluate("document.querySelectorAll('table').length") >= 1

@@ -396,6 +396,7 @@ with Server(BrokerConfig(tcp="127.0.0.1:0", http="", monitor="", **options)) as 
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("level", "kinds"),
     [

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROGRAM = Path(__file__).with_name("streams.py")
 #: For each transport.
 STREAMS = 10_000
-MESSAGES = 1_000
+MESSAGES = 200
 SUBJECT = "many.streams"
 
 
@@ -33,10 +33,10 @@ def read_line(output: TextIO | None) -> str:
     return output.readline().strip()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("driver", ["epoll", "uring"])
 def test_every_stream_gets_every_message(start_broker: Callable[..., Broker], driver: str) -> None:
-    """10,000 streams of either kind, 1,000 messages, 20,000,000 deliveries: each compared, none missing."""
+    """10,000 streams of either kind, 200 messages, 4,000,000 deliveries: each compared, none missing."""
     require_driver(driver)
     broker = start_broker(
         driver=driver, max_connections=2 * STREAMS + 100, event_heartbeat_s=3600, handshake_timeout_s=60
@@ -58,7 +58,7 @@ def test_every_stream_gets_every_message(start_broker: Callable[..., Broker], dr
         assert [read_line(client.stdout) for client in clients] == ["ready", "ready"]
         wait_until(lambda: broker.varz()["subscriptions"] == 2 * STREAMS)
         with Caller(broker.http) as caller:
-            caller.socket.settimeout(240)
+            caller.socket.settimeout(500)
             line = f"POST /v1/publish/{SUBJECT} HTTP/1.1\r\n".encode()
             head = line + b"Host: localhost\r\nContent-Length: %d\r\n\r\n"
             bodies = [payload(number) for number in range(1, MESSAGES + 1)]

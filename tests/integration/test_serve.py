@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.servers import Broker
 
+pytestmark = pytest.mark.process
+
 
 def test_ready_line(start_broker: Callable[..., Broker]) -> None:
     """One line in a fixed form, and every listener it names accepts."""

@@ -7,12 +7,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Self
 
-from loadtest.plan.target import parse_monitor
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from loadtest.plan.target import MonitorAddress
 
 Serve = "Callable[[socket.socket, threading.Event], None]"
 
@@ -29,10 +25,6 @@ class FakeMonitor:
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self.accepted = 0
         self._threads[0].start()
-
-    @property
-    def address(self) -> MonitorAddress:
-        return parse_monitor(self.url)
 
     def _accept(self) -> None:
         while True:

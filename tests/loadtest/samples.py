@@ -6,12 +6,18 @@ from datetime import UTC, datetime
 
 from msgspec import structs
 
-from loadtest.collect.build import build_result
-from loadtest.collect.collected import Collected
-from loadtest.engine.messages import EngineInterval, Moments, ProviderResult, RequestorResult, WarmupCounts
-from loadtest.plan.scenario import Scenario
 from loadtest.result.histogram import Histogram
 from loadtest.result.schema import Heatmap, Host, HostSample, Interval, Result, Sample, ThresholdOutcome
+from loadtest.runner.building.collected import Collected
+from loadtest.runner.building.result import build_result
+from loadtest.scenario.kinds import Scenario
+from loadtest.workers.messages import (
+    EngineInterval,
+    LatencySummary,
+    ProviderResult,
+    RequestorResult,
+    WarmupCounts,
+)
 
 
 def values_ns(count: int, seed: int = 1) -> list[int]:
@@ -27,8 +33,8 @@ def encode(values: list[int]) -> str:
     return histogram.encode()
 
 
-def moments(values: list[int]) -> Moments:
-    return Moments(
+def moments(values: list[int]) -> LatencySummary:
+    return LatencySummary(
         count=len(values),
         sum_ns=sum(values),
         sum_sq_ns2=sum(value * value for value in values),

@@ -15,24 +15,27 @@ import psutil
 import pytest
 
 from loadtest.errors import HostError, RunError
-from loadtest.processes.agent_messages import (
+from loadtest.workers.agent_messages import (
     SILENCE_S,
-    Beat,
+    AgentEvent,
     Ended,
     EndInput,
-    Hello,
+    Heartbeat,
     Input,
     Launch,
     Order,
-    Said,
+    OutputLine,
+    Ready,
     Started,
-    Wrote,
 )
-from loadtest.processes.child import PYTHON
-from loadtest.processes.machine import Program
-from loadtest.processes.remote import RemoteMachine
+from loadtest.workers.child import PYTHON
+from loadtest.workers.machine import Program
+from loadtest.workers.remote import RemoteMachine
+from subjectbus import MonitorError
 from tests.loadtest.monitors import FakeMonitor, saying, telling
 from tests.loadtest.test_processes import wait_for
+
+pytestmark = pytest.mark.process
 
 MODULES = {
     "echoing": "import sys\nfor line in sys.stdin: print(line.strip()[::-1], flush=True)\nsys.exit('over')",
@@ -45,7 +48,7 @@ MODULES = {
 def modules(tmp_path, monkeypatch):
     for name, text in MODULES.items():
         (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
 
 class Pipes:
@@ -53,9 +56,9 @@ class Pipes:
 
     def __init__(self):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        self.process = subprocess.Popen([*PYTHON, "loadtest.processes.agent"], **pipes)
+        self.process = subprocess.Popen([*PYTHON, "loadtest.workers.agent"], **pipes)
 
-    is_cut = False
+    is_connection_lost = False
 
     def receive(self):
         return os.read(self.process.stdout.fileno(), 65536)
@@ -119,15 +122,15 @@ def test_a_process_is_spoken_to_and_heard():
         process.send("ab\u00e9".encode())
         assert lines.get(timeout=10) == "\u00e9ba".encode()
         assert process.poll() is None
-        usage = process.ask_usage()()
+        usage = process.request_usage()()
         assert usage.rss_bytes == pytest.approx(psutil.Process(process.pid).memory_info().rss, rel=0.1)
         assert usage.cores == os.cpu_count()
         assert process.count_descriptors() >= 3
         process.end_input()
         assert process.wait(10) == 1
         assert errors.get(timeout=0) == b"over"
-        assert process.ask_usage()() is None
-        with pytest.raises(OSError, match="gone"):
+        assert process.request_usage()() is None
+        with pytest.raises(OSError, match="ended"):
             process.send(b"more")
 
 
@@ -148,20 +151,20 @@ def test_a_processor_that_the_machine_has_not_is_named():
     with opened() as (machine, _):
         process, _, errors = start(machine, "echoing", cpus=frozenset({9999}))
         assert process.wait(10) == 1
-        assert errors.get(timeout=0).endswith(b"no processor 9999 here")
+        assert errors.get(timeout=0).endswith(b"processor 9999 is not usable here")
 
 
 def test_counters_are_read_by_the_machine():
     with opened() as (machine, _):
         with FakeMonitor(telling(lambda: {"connections": 7})) as fake:
-            counters = machine.open_counters(f"http://127.0.0.1:{fake.address.endpoint[1]}")
-            assert counters.fetch(time.monotonic() + 10) == {"connections": 7}
+            counters = machine.open_counters(fake.url)
+            assert counters.fetch(timeout_s=10) == {"connections": 7}
         with FakeMonitor(saying(b"HTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n")) as fake:
-            counters = machine.open_counters(f"http://127.0.0.1:{fake.address.endpoint[1]}")
-            with pytest.raises(OSError, match="status 500"):
-                counters.fetch(time.monotonic() + 10)
-        with pytest.raises(TimeoutError, match="timed out"):
-            counters.fetch(time.monotonic())
+            counters = machine.open_counters(fake.url)
+            with pytest.raises(MonitorError, match=f"{fake.url}/varz: status 500"):
+                counters.fetch(timeout_s=10)
+        with pytest.raises(MonitorError, match="no answer in time"):
+            counters.fetch(timeout_s=0)
 
 
 def test_nothing_outlives_the_end_of_the_channel():
@@ -181,12 +184,12 @@ def test_a_machine_whose_agent_is_killed_is_lost():
         assert process.wait(60) is None
         assert machine.lost == "its agent has ended"
         with pytest.raises(HostError, match=r"host b \(192\.0\.2\.7\): lost: its agent has ended"):
-            machine.require_present()
+            machine.require_reachable()
         with pytest.raises(RunError):
             start(machine, "echoing")
-        with pytest.raises(OSError, match="gone"):
+        with pytest.raises(OSError, match="ended"):
             process.send(b"")
-        assert process.ask_usage()() is None
+        assert process.request_usage()() is None
         wait_for(lambda: gone(process.pid))
 
 
@@ -219,8 +222,8 @@ class Raw:
     def order(self, *orders: Order):
         self.channel.send(b"".join(msgspec.json.encode(order) + b"\n" for order in orders))
 
-    def hear(self) -> Said:
-        return msgspec.json.decode(self.process.stdout.readline(), type=Said)
+    def hear(self) -> AgentEvent:
+        return msgspec.json.decode(self.process.stdout.readline(), type=AgentEvent)
 
     def hear_until(self, kind):
         while not isinstance(said := self.hear(), kind):
@@ -230,13 +233,13 @@ class Raw:
 
 def test_the_end_of_a_process_is_told_after_all_that_it_wrote():
     with Raw() as agent:
-        assert isinstance(agent.hear(), Hello)
+        assert isinstance(agent.hear(), Ready)
         agent.order(Launch(1, ["echoing"]), *(Input(1, f"{n:05}") for n in range(2000)), EndInput(1))
         agent.hear_until(Started)
         said = []
         while not isinstance(one := agent.hear(), Ended):
             said.append(one)
-        lines = [one.text for one in said if isinstance(one, Wrote) and not one.error]
+        lines = [one.text for one in said if isinstance(one, OutputLine) and not one.error]
         assert lines == [f"{n:05}"[::-1] for n in range(2000)]
         assert one.status == 1
 
@@ -259,7 +262,7 @@ def test_an_agent_that_is_spoken_to_lives():
 
         def beat():
             while not stop.wait(0.5):
-                agent.order(Beat(time.monotonic()))
+                agent.order(Heartbeat(time.monotonic()))
 
         beating = threading.Thread(target=beat)
         beating.start()
@@ -286,7 +289,7 @@ def test_what_a_login_prints_is_not_the_agents():
     class Greeting(Pipes):
         def __init__(self):
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-            agent = shlex.join([*PYTHON, "loadtest.processes.agent"])
+            agent = shlex.join([*PYTHON, "loadtest.workers.agent"])
             self.process = subprocess.Popen(["sh", "-c", f"echo welcome; exec {agent}"], **pipes)
 
     channel = Greeting()
@@ -310,8 +313,8 @@ def test_a_long_line_is_a_sign_of_life_and_arrives_whole(tmp_path):
 
 def test_the_clocks_are_compared_over_the_last_minute_only():
     machine = RemoteMachine("b", "192.0.2.7", None)
-    machine._note_clock(10.0, 110.0, 10.001)
+    machine._add_exchange(10.0, 110.0, 10.001)
     assert (machine.clock_offset_s, machine.clock_error_s) == pytest.approx((99.9995, 0.0005))
     for second in range(60):
-        machine._note_clock(20.0 + second, 121.0 + second, 20.010 + second)
+        machine._add_exchange(20.0 + second, 121.0 + second, 20.010 + second)
     assert (machine.clock_offset_s, machine.clock_error_s) == pytest.approx((100.995, 0.005))

@@ -3,15 +3,15 @@
 import pytest
 from msgspec import structs
 
-from loadtest.collect.agreement import compare, join, summarise
-from loadtest.collect.build import build_result
-from loadtest.collect.collected import Moment, Observed
-from loadtest.engine.messages import Progress
-from loadtest.experiments.transports import build_comparison
-from loadtest.plan.scenario import TransportsScenario
-from loadtest.report.comparison import describe_agreement, describe_difference
+from loadtest.result.checks import describe_agreement, describe_difference
 from loadtest.result.schema import Sample
+from loadtest.runner.building.agreement import compare, join_counters, summarise_monitor
+from loadtest.runner.building.collected import CountsAt, Observed
+from loadtest.runner.building.result import build_result
+from loadtest.runner.transports import build_comparison
 from loadtest.sampling.monitor import Reading
+from loadtest.scenario.kinds import TransportsScenario
+from loadtest.workers.messages import Progress
 from tests.loadtest import samples
 
 BEFORE = {
@@ -61,8 +61,8 @@ def run(engine=ENGINE, drained=DRAINED, closed=CLOSED, before=BEFORE, **changes)
         monitor="http://broker:8222",
         began_s=1000.0,
         before=before,
-        drained=Moment(engine=engine, counters=drained) if drained else None,
-        closed=Moment(engine=engine, counters=closed) if closed else None,
+        drained=CountsAt(engine=engine, counters=drained) if drained else None,
+        closed=CountsAt(engine=engine, counters=closed) if closed else None,
     )
     return samples.collected(samples.values_ns(100), observed=observed, **changes)
 
@@ -231,14 +231,14 @@ def test_each_reading_is_beside_the_engines_count_of_its_second():
         Reading(1009.0, {**BEFORE, "in_msgs": 900}),
         Reading(1020.0, {"in_msgs": "?", "conservation": {"dropped": {"closed": 8, "shutdown": 1}}}),
     ]
-    joined = join([sample(t_s) for t_s in (0.5, 1.0, 1.5, 4.0, 9.1, 20.5)], observed)
+    joined = join_counters([sample(t_s) for t_s in (0.5, 1.0, 1.5, 4.0, 9.1, 20.5)], observed)
     views = [one.broker and (one.broker.t_s, one.broker.in_msgs) for one in joined]
     assert views == [(0.4, 0), None, (1.4, 30), None, (9.0, 800), (20.0, None)]
     told = joined[2].broker
     assert (told.connections, told.mem, told.cpu, told.pending_bytes, told.dropped) == (12, 5, 1.5, None, 0)
     assert joined[5].broker.dropped == 6
-    assert join([], observed) == []
-    assert join([sample(1.0)], None) == [sample(1.0)]
+    assert join_counters([], observed) == []
+    assert join_counters([sample(1.0)], None) == [sample(1.0)]
 
 
 def test_how_the_counters_were_read_is_said():
@@ -246,7 +246,7 @@ def test_how_the_counters_were_read_is_said():
     observed = collected.observed
     observed.readings, observed.failures = [Reading(1000.4, BEFORE)] * 3, 2
     observed.first_failure, observed.slowest_s = "timed out", 0.25
-    view = summarise(collected)
+    view = summarise_monitor(collected)
     assert (view.readings, view.failures, view.slowest_s, view.note) == (3, 2, 0.25, None)
     assert view.closed == {"client_closed": 126}
     assert set(view.units) == set(joined_fields())
@@ -258,7 +258,7 @@ def test_how_the_counters_were_read_is_said():
 
 
 def joined_fields():
-    return join([sample(0.4)], Observed(monitor="m", began_s=0, readings=[Reading(0.4, BEFORE)]))[
+    return join_counters([sample(0.4)], Observed(monitor="m", began_s=0, readings=[Reading(0.4, BEFORE)]))[
         0
     ].broker.__struct_fields__
 

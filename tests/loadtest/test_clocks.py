@@ -10,7 +10,9 @@ import pytest
 from msgspec import structs
 
 from loadtest import load_scenario
-from loadtest.engine.messages import (
+from loadtest.runner.shares import share_broadcast, share_providers, share_requests
+from loadtest.workers.child import PYTHON
+from loadtest.workers.messages import (
     Command,
     Configure,
     Connect,
@@ -20,10 +22,10 @@ from loadtest.engine.messages import (
     Reported,
     Start,
 )
-from loadtest.processes.child import PYTHON
-from loadtest.run.shares import share_broadcast, share_providers, share_requests
 from tests.conftest import skip
 from tests.servers import Broker
+
+pytestmark = pytest.mark.process
 
 AHEAD_S = 5000
 START_DELAY_NS = 300_000_000
@@ -45,7 +47,7 @@ class Worker:
 
     def __init__(self, stack, prefix=()):
         pipe = subprocess.PIPE
-        command = [*prefix, *PYTHON, "loadtest.engine.worker"]
+        command = [*prefix, *PYTHON, "loadtest.workers.worker"]
         self._process = stack.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe))
         self.times_s = []
 

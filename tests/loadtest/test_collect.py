@@ -5,10 +5,10 @@ from math import sqrt
 import pytest
 from msgspec import structs
 
-from loadtest.collect.build import build_result, measured_rate, merge_intervals, summarise
-from loadtest.engine.messages import Moments, Progress, ProviderResult, SweepCounts, WarmupCounts
 from loadtest.result.histogram import Histogram
 from loadtest.result.schema import Host, Load, Server
+from loadtest.runner.building.result import build_result, measured_rate, merge_intervals, summarise
+from loadtest.workers.messages import LatencySummary, Progress, ProviderResult, SweepCounts, WarmupCounts
 from tests.loadtest import samples
 
 
@@ -41,7 +41,7 @@ def test_percentiles_stay_within_the_exact_extremes():
 
 def test_the_deviation_is_exact_where_floats_would_cancel():
     base, count = 3_000_000_000_000, 10**9
-    values = Moments(
+    values = LatencySummary(
         count=2 * count,
         sum_ns=count * (2 * base + 2),
         sum_sq_ns2=count * (base**2 + (base + 2) ** 2),
@@ -120,7 +120,11 @@ def test_a_good_run_holds_and_has_the_figures_of_the_contract():
     assert len(logged) == 2
     assert result.latency_us.mean == pytest.approx(statistics.fmean(values) / 1000)
     assert result.service_us.max < result.latency_us.max
-    assert [outcome.holds for outcome in result.thresholds] == [True]
+    assert [outcome.expr for outcome in result.thresholds] == [
+        "latency_us.p99 < 100000",
+        "achieved.max_send_lag_us <= 100000",
+    ]
+    assert all(outcome.holds for outcome in result.thresholds)
 
 
 def test_threads_of_processes_add_up_and_rates_use_the_whole():
@@ -325,7 +329,7 @@ def test_a_failed_run_keeps_what_it_has_and_does_not_hold():
     assert (result.error, result.latency_us, result.histograms, logged) == ("provider ended", None, None, [])
     assert (result.achieved.connections, result.achieved.sent, result.achieved.rate) == (100, 0, 0.0)
     assert not result.conservation.holds
-    assert [outcome.holds for outcome in result.thresholds] == [False]
+    assert [outcome.holds for outcome in result.thresholds] == [False, True]
 
 
 def test_a_requestor_that_died_counts_with_its_connections_alone():

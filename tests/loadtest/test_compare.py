@@ -10,9 +10,8 @@ from msgspec import structs
 
 from loadtest.experiments.compare import compare_runs, judge_change, read_sides
 from loadtest.experiments.repeat import summarise_runs
-from loadtest.report.compare import render_comparison, to_csv, to_markdown, to_text
-from loadtest.result.figures import Figure, measure
-from loadtest.result.repeated import FigureSpread
+from loadtest.result.metrics import Metric, measure
+from loadtest.result.repeated import MetricSpread
 from loadtest.result.schema import (
     BroadcastFigures,
     Check,
@@ -24,6 +23,7 @@ from loadtest.result.schema import (
 )
 from subjectbus.cli import main
 from tests.loadtest import samples
+from tests.loadtest.rendered import as_csv, as_markdown, as_page, as_terminal
 
 BASE = samples.result(500)
 
@@ -69,7 +69,7 @@ def compared(*folders, tolerance=0.05, judged=()):
 
 
 def cell(comparison, name, side=1):
-    return next(row.cells[side] for row in comparison.rows if row.figure.name == name)
+    return next(row.cells[side] for row in comparison.rows if row.metric.path == name)
 
 
 def test_a_run_is_no_regression_of_itself(folder_of):
@@ -94,7 +94,7 @@ def test_a_run_is_no_regression_of_itself(folder_of):
         ("achieved", "disconnected", "lower"),
     ],
 )
-def test_the_direction_of_each_figure(folder_of, part, field, better):
+def test_the_direction_of_each_metric(folder_of, part, field, better):
     low = folder_of("low", changed(**{part: {field: 100}}))
     high = folder_of("high", changed(**{part: {field: 120}}))
     up, down = compared(low, high), compared(high, low)
@@ -106,7 +106,7 @@ def test_the_direction_of_each_figure(folder_of, part, field, better):
     assert cell(up, f"{part}.{field}").change == pytest.approx(0.2)
 
 
-def test_a_regression_names_the_figure_and_both_values(folder_of):
+def test_a_regression_names_the_metric_and_both_values(folder_of):
     before = folder_of("before", changed(latency_us={"p99": 10_000.0}))
     after = folder_of("after", changed(latency_us={"p99": 12_000.0}))
     assert compared(before, after).regressions == [
@@ -135,14 +135,14 @@ def test_a_maximum_is_judged_only_when_asked_for(folder_of):
     assert text.startswith("latency maximum, ms")
 
 
-FIGURE = Figure(
-    name="latency_us.p99", label="latency p99", unit="us", shown="ms", better="lower", judged=True
+METRIC = Metric(
+    path="latency_us.p99", label="latency p99", unit="us", display="ms", better="lower", judged=True
 )
 
 
 def spread(*values):
     middle = sorted(values)[len(values) // 2]
-    return FigureSpread(figure=FIGURE, values=list(values), median=middle, min=min(values), max=max(values))
+    return MetricSpread(metric=METRIC, values=list(values), median=middle, min=min(values), max=max(values))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def spread(*values):
     ],
 )
 def test_a_difference_within_the_spread_is_no_regression(before, after, verdict):
-    assert judge_change(FIGURE, before, after, 0.05)[1] == verdict
+    assert judge_change(METRIC, before, after, 0.05)[1] == verdict
 
 
 def test_repeated_runs_are_compared_by_their_medians(repeated_of):
@@ -173,11 +173,11 @@ def test_repeated_runs_are_compared_by_their_medians(repeated_of):
     )
     assert [text.partition(":")[0] for text in comparison.regressions] == ["latency p99, ms"]
     assert cell(comparison, "latency_us.p99").change == pytest.approx(1.0)
-    assert "20.20 (20 to 20.40)" in to_markdown(comparison)
+    assert "20.20 (20 to 20.40)" in as_markdown(comparison)
     noisy = compared(repeated_of("noisy", *steady), repeated_of("other", *wild))
     assert noisy.regressions == []
     assert cell(noisy, "latency_us.p99").verdict == "within spread"
-    assert "within the spread" in to_markdown(noisy)
+    assert "within the spread" in as_markdown(noisy)
 
 
 def test_what_no_longer_holds_is_a_regression(folder_of):
@@ -190,7 +190,7 @@ def test_what_no_longer_holds_is_a_regression(folder_of):
     assert text == "unbalanced: conservation"
 
 
-def test_a_run_that_failed_is_a_regression_and_has_no_figures(folder_of):
+def test_a_run_that_failed_is_a_regression_and_has_no_metrics(folder_of):
     before, after = (
         folder_of("before", BASE),
         folder_of("after", structs.replace(BASE, error="host b is lost")),
@@ -198,7 +198,7 @@ def test_a_run_that_failed_is_a_regression_and_has_no_figures(folder_of):
     comparison = compared(before, after)
     assert comparison.regressions == ["failed: after: host b is lost"]
     assert cell(comparison, "latency_us.p99").verdict == "absent"
-    render_comparison(comparison)
+    as_page(comparison)
 
 
 def test_a_failed_run_is_no_baseline(folder_of, repeated_of, capsys):
@@ -208,20 +208,20 @@ def test_a_failed_run_is_no_baseline(folder_of, repeated_of, capsys):
         assert main(["loadtest", "compare", str(folder), good]) == 2
         printed = capsys.readouterr()
         assert printed.out == ""
-        assert f"compare: {folder.name} has no figures to compare with: " in printed.err
+        assert f"compare: {folder.name} has no metrics to compare with: " in printed.err
         assert "host b is lost" in printed.err
     failed_later = repeated_of("later", BASE, failed)
     assert compared(failed_later, folder_of("only", failed)).regressions == ["failed: only: host b is lost"]
 
 
-def test_a_judged_figure_that_is_gone_is_a_regression(folder_of):
+def test_a_judged_metric_that_is_gone_is_a_regression(folder_of):
     before = folder_of("before", changed(latency_us={"p99": 10_000.0}))
     after = folder_of("after", changed(latency_us=None, service_us=None, histograms=None))
     comparison = compared(before, after)
     assert "latency p99, ms: 10 in before, none in after" in comparison.regressions
     assert not [text for text in comparison.regressions if "maximum" in text]
     assert cell(comparison, "latency_us.p99").verdict == "missing"
-    assert "MISSING" in to_text(comparison)
+    assert "MISSING" in as_terminal(comparison)
     assert compared(after, before).regressions == []
 
 
@@ -244,15 +244,15 @@ def test_of_a_broadcast_deliveries_are_lost_of_deliveries(folder_of):
         run = structs.replace(
             BASE.achieved, sent=messages, received=received, timed_out=missing, duplicates=missing
         )
-        figures = BroadcastFigures(
+        metrics = BroadcastFigures(
             subjects=1, published=messages, deliveries=received, missing=missing, incomplete=missing,
             published_per_s=1.0, deliveries_per_s=1.0, deliveries_per_s_per_core=None,
             deliveries_per_broker_cpu_s=None, spread_us=None,
         )  # fmt: skip
-        return structs.replace(BASE, achieved=run, broadcast=figures)
+        return structs.replace(BASE, achieved=run, broadcast=metrics)
 
     short, long = broadcast(10, 999_990, 10), broadcast(100, 9_999_900, 100)
-    losses = {figure.name: value for figure, value in measure(short).items()}
+    losses = {metric.path: value for metric, value in measure(short).items()}
     assert (losses["achieved.timed_out"], losses["achieved.duplicates"]) == (10.0, 10.0)
     comparison = compared(folder_of("short", short), folder_of("long", long))
     assert comparison.regressions == []
@@ -263,7 +263,7 @@ def test_of_a_broadcast_deliveries_are_lost_of_deliveries(folder_of):
 
 
 def test_names_are_no_markup_on_the_terminal(folder_of):
-    head = to_text(compared(folder_of("r[red]", BASE), folder_of("[bold]x", BASE))).splitlines()
+    head = as_terminal(compared(folder_of("r[red]", BASE), folder_of("[bold]x", BASE))).splitlines()
     assert any("r[red]" in line and "[bold]x" in line for line in head[:3])
 
 
@@ -283,8 +283,8 @@ def test_what_differs_besides_is_said(folder_of):
         "target: none in a, nats://h:4222 in b",
     ):
         assert text in said
-    assert "scenario users: 100 in a, 7 in b" in render_comparison(comparison)
-    assert "scenario users: 100 in a, 7 in b" in to_markdown(comparison)
+    assert "scenario users: 100 in a, 7 in b" in as_page(comparison)
+    assert "scenario users: 100 in a, 7 in b" in as_markdown(comparison)
 
 
 def test_folders_of_the_same_name_are_told_apart(folder_of):
@@ -292,22 +292,22 @@ def test_folders_of_the_same_name_are_told_apart(folder_of):
     assert comparison.names == ["x/run", "y/run"]
 
 
-def test_every_form_has_every_judged_figure(folder_of):
+def test_every_form_has_every_judged_metric(folder_of):
     comparison = compared(
         folder_of("a", BASE), folder_of("b", changed(latency_us={"p99": 1e9})), folder_of("c", BASE)
     )
-    rows = list(csv.DictReader(io.StringIO(to_csv(comparison))))
+    rows = list(csv.DictReader(io.StringIO(as_csv(comparison))))
     assert len(rows) == 3 * len(comparison.rows)
-    worse = [(row["figure"], row["run"]) for row in rows if row["verdict"] == "worse"]
+    worse = [(row["metric"], row["run"]) for row in rows if row["verdict"] == "worse"]
     assert worse == [("latency_us.p99", "b")]
-    p99 = next(row for row in rows if (row["figure"], row["run"]) == ("latency_us.p99", "b"))
+    p99 = next(row for row in rows if (row["metric"], row["run"]) == ("latency_us.p99", "b"))
     assert float(p99["median"]) == 1e9
-    for text in (to_text(comparison), to_markdown(comparison), render_comparison(comparison)):
+    for text in (as_terminal(comparison), as_markdown(comparison), as_page(comparison)):
         assert "latency p99, ms" in text
         assert "1,000,000" in text
         assert "WORSE" in text
-    page = render_comparison(comparison)
-    assert page.count("<svg") == 1
+    page = as_page(comparison)
+    assert page.count("<figure") == 1
     assert not re.search(r'(src|href)="https?:', page)
 
 
@@ -317,7 +317,7 @@ def test_the_status_tells_and_regressions_go_to_standard_error(folder_of, tmp_pa
     assert "latency p99, ms" in capsys.readouterr().out
     assert main(["loadtest", "compare", a, b, "--format", "csv"]) == 1
     printed = capsys.readouterr()
-    assert printed.out.startswith("figure,unit,run,")
+    assert printed.out.startswith("metric,unit,run,")
     assert printed.err.startswith("regression: latency p99, ms: ")
     page = tmp_path / "page.html"
     assert (
@@ -376,8 +376,8 @@ def test_what_no_run_writes_is_one_line_that_names_the_file(
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("repeated.json", b'{"schema": 9}', "repeated.json: schema 9, this version reads 1"),
-        ("repeated.json", b'{"schema": 1', "repeated.json: truncated, or no JSON"),
+        ("repeated.json", b'{"schema": 9}', "repeated.json: has schema 9, but this version reads schema 1"),
+        ("repeated.json", b'{"schema": 1', "repeated.json: truncated or not JSON"),
         ("capacity.json", b"{}", "a search for the capacity; its probes can be compared"),
     ],
 )
@@ -392,12 +392,12 @@ def test_other_folders_are_told_apart(folder_of, tmp_path, capsys, name, content
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("a",), "two result folders or more are needed"),
+        (("a",), "compare: 2 results or more are needed, got 1"),
         (
             ("a", "a", "--judge", "latency_us.p98"),
             '"latency_us.p98" in these runs (did you mean "latency_us.p99"?)',
         ),
-        (("a", "a", "--judge", "requested.rate"), 'no figure "requested.rate"'),
+        (("a", "a", "--judge", "requested.rate"), 'no metric "requested.rate"'),
         (("a", "a", "--tolerance", "-1"), "--tolerance"),
         (("a", "a", "--out", "nowhere/page.html"), "there is no folder"),
     ],
@@ -408,7 +408,7 @@ def test_unusable_arguments_are_status_2(folder_of, monkeypatch, capsys, argumen
     assert said in capsys.readouterr().err
 
 
-def test_every_figure_of_a_run_is_in_its_result():
-    names = [figure.name for figure in measure(BASE)]
+def test_every_metric_of_a_run_is_in_its_result():
+    names = [metric.path for metric in measure(BASE)]
     assert len(names) == len(set(names))
     assert {"achieved.rate", "latency_us.p99", "achieved.errors"} <= set(names)

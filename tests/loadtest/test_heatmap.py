@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from loadtest.collect.build import build_result, merge_intervals
-from loadtest.collect.heatmap import draw_heatmap
 from loadtest.result.histogram import Histogram, LoggedInterval
+from loadtest.runner.building.heatmap import build_heatmap
+from loadtest.runner.building.result import build_result, merge_intervals
 from tests.loadtest import samples
 
 
@@ -23,7 +23,7 @@ def spread_values(count: int, seed: int) -> list[int]:
 @pytest.mark.parametrize("seed", range(5))
 def test_each_cell_counts_its_values_exactly(seed):
     seconds = [spread_values(400, 10 * seed + second) for second in range(6)]
-    heatmap = draw_heatmap([interval(second, values) for second, values in enumerate(seconds)])
+    heatmap = build_heatmap([interval(second, values) for second, values in enumerate(seconds)])
     assert heatmap.starts_s == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert heatmap.end_s == 6.0
     for values, counts in zip(seconds, heatmap.counts, strict=True):
@@ -35,7 +35,7 @@ def test_each_cell_counts_its_values_exactly(seed):
 
 def test_the_rows_are_an_eighth_of_a_decade_and_only_those_that_are_needed():
     values = [1_000_000, 5_000_000, 90_000_000]
-    heatmap = draw_heatmap([interval(0, values)])
+    heatmap = build_heatmap([interval(0, values)])
     assert heatmap.edges_us[0] <= 1000
     assert heatmap.edges_us[1] > 1000
     assert heatmap.edges_us[-1] <= 90_000
@@ -54,7 +54,7 @@ def test_all_replies_are_in_it():
 
 @pytest.mark.parametrize(("seconds", "columns", "width"), [(240, 240, 1), (241, 121, 2), (720, 240, 3)])
 def test_long_runs_are_coarser_in_time(seconds, columns, width):
-    heatmap = draw_heatmap([interval(second, [1_000_000] * (1 + second % 3)) for second in range(seconds)])
+    heatmap = build_heatmap([interval(second, [1_000_000] * (1 + second % 3)) for second in range(seconds)])
     assert heatmap.starts_s == [float(width * column) for column in range(columns)]
     assert heatmap.end_s == seconds
     assert heatmap.counts[1] == [sum(1 + s % 3 for s in range(width, 2 * width))]
@@ -62,14 +62,14 @@ def test_long_runs_are_coarser_in_time(seconds, columns, width):
 
 
 def test_a_second_without_replies_is_an_empty_column_and_the_drain_belongs_to_the_last():
-    heatmap = draw_heatmap([interval(0, [10]), interval(3, [20], length_s=4.5)])
+    heatmap = build_heatmap([interval(0, [10]), interval(3, [20], length_s=4.5)])
     assert [sum(column) for column in heatmap.counts] == [1, 0, 0, 1]
     assert heatmap.end_s == 7.5
 
 
 def test_without_replies_there_is_none():
-    assert draw_heatmap([]) is None
-    assert draw_heatmap([interval(0, [])]) is None
+    assert build_heatmap([]) is None
+    assert build_heatmap([interval(0, [])]) is None
     assert build_result(samples.collected([]))[0].heatmap is None
 
 
@@ -78,7 +78,7 @@ def test_the_intervals_of_a_run_are_merged_before():
     _, logged = merge_intervals(
         [samples.requestor_result(values[:200]), samples.requestor_result(values[200:])]
     )
-    heatmap = draw_heatmap(logged)
+    heatmap = build_heatmap(logged)
     whole = Histogram.merged([samples.encode(values)])
     by_row = [sum(column) for column in zip(*heatmap.counts, strict=True)]
     assert by_row == whole.counts_from([round(edge * 1000) for edge in heatmap.edges_us]).tolist()

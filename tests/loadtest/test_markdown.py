@@ -9,20 +9,19 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec import structs
 
-from loadtest.collect.build import build_result
-from loadtest.collect.collected import WorkerReport
-from loadtest.engine.messages import ProviderResult
 from loadtest.experiments.capacity import find_capacity, plan_search
 from loadtest.experiments.compare import Side, compare_runs
 from loadtest.experiments.repeat import summarise_runs
-from loadtest.processes.interrupts import Interrupts
-from loadtest.report import capacity, compare, repeated
-from loadtest.report.markdown import to_markdown
-from loadtest.report.spreadsheet import to_csv
 from loadtest.result.histogram import Histogram
+from loadtest.result.metrics import number_text
 from loadtest.result.schema import Check, Host, HostSample, Soak, ThresholdOutcome, TransportRun, Trend
+from loadtest.runner.building.collected import WorkerReport
+from loadtest.runner.building.result import build_result
+from loadtest.workers.interrupts import Interrupts
+from loadtest.workers.messages import ProviderResult
 from tests.loadtest import samples
 from tests.loadtest.queues import Queue
+from tests.loadtest.rendered import as_csv, as_markdown
 
 
 class Text:
@@ -66,23 +65,23 @@ def seen(cpu_percent: float) -> HostSample:
 
 def test_a_run_that_went_well():
     result = samples.result(command=["subjectbus", "loadtest", "run", "my scenario.toml"])
-    text = Text(to_markdown(result))
+    text = Text(as_markdown(result))
     assert text.headings[0] == "Load test: sample"
-    assert text.lines[0].endswith("Asked for: 116 connections, 1,000 requests/s, 20 s.")
+    assert text.lines[0].endswith("own broker · ws · 2 s measured · seed 1")
     assert text.lines[1] == "Everything holds: thresholds and accounts."
-    summary = text.table("Summary")
+    summary = text.table("Summary, beside the published run")
     assert summary["requests/s"] == ["1,000", "240,000", "500", "7,500"]
-    assert summary["latency p99, ms"][1] == "130.00"
+    assert summary["latency p99, ms"][1] == "130"
     assert "broker CPU, % of machine" in summary  # the reference has it
-    assert "bytes/call, HTTP heads" not in summary
-    percentiles = text.table("Percentiles")
+    assert "HTTP heads, bytes/call" not in summary
+    percentiles = text.table("Latency")
     assert percentiles["p99.9"] == [
-        f"{result.latency_us.p99_9 / 1000:,.3f}",
-        f"{result.service_us.p99_9 / 1000:,.3f}",
+        number_text(result.latency_us.p99_9 / 1000),
+        number_text(result.service_us.p99_9 / 1000),
     ]
-    assert "holds: threshold latency_us.p99 < 100000: is" in " ".join(text.lines)
-    assert "What went wrong" not in text.headings
-    command, scenario = text.code
+    assert "holds: latency_us.p99 < 100000: is" in " ".join(text.lines)
+    assert "There were none of any kind." in text.lines
+    command, _, scenario = text.code
     assert shlex.split(command) == result.command
     assert tomllib.loads(scenario)["users"] == 100
 
@@ -108,21 +107,22 @@ def test_a_run_in_which_things_went_wrong():
         missing=["requestor 2 on host b: no result"],
         error="host b was lost",
     )
-    text = Text(to_markdown(build_result(run)[0]))
+    text = Text(as_markdown(build_result(run)[0]))
     assert "The run failed: host b was lost" in text.lines
     assert "host b was lost: no route to host" in text.lines
     assert "requestor 2 on host b: no result" in text.lines
-    assert text.table("What went wrong") == {
+    assert text.table("Errors by kind") == {
         "kind": ["count", "meaning"],
-        "timed out": ["2", "no reply within the scenario's timeout_s"],
-        "failed": ["1", "answered with an error, or ended with their connection"],
-        "errors from the server": ["1", "-ERR, or HTTP answers that are errors"],
+        "timed out": ["2", "requests without a reply within the scenario's timeout_s"],
+        "failed": ["1", "requests answered with an error, or cut off by the end of their connection"],
+        "errors from the server": ["1", "-ERR messages, or HTTP responses with an error status"],
     }
-    assert "The server's first error: 'Slow*'" in text.lines
-    table = text.table("Hosts")
-    assert table["a"] == ["broker", "20.0", "30.0", "2.00", "3.0", "4.0"]
-    assert table["b (10.0.0.2)"] == ["requestor", *"-----"]
-    processes = text.table("Processes")
+    assert "Errors from the server: 1, first: 'Slow*'" in text.lines
+    assert text.table("Machines")["b"][:2] == ["10.0.0.2", "requestor"]
+    table = text.table("Use of the hosts")
+    assert table["a"] == ["20.0", "30.0", "2.00", "3.0", "4.0"]
+    assert table["b"] == [*"-----"]
+    processes = text.table("Processes of the load")
     assert processes["requestor 1"][:6] == ["b", "100", "103", "100", "1", "2"]
     assert processes["provider 1"] == ["a", "16", "150", "150", "0", "0", "-", "-", "-", "-"]
     assert any(line.startswith("fails: the run: host b was lost") for line in text.lines)
@@ -130,10 +130,10 @@ def test_a_run_in_which_things_went_wrong():
 
 def test_a_run_that_measured_nothing():
     run = samples.collected([], error="provider ended", requestors=[], providers=[], counters=None)
-    text = Text(to_markdown(build_result(run)[0]))
+    text = Text(as_markdown(build_result(run)[0]))
     assert "The run failed: provider ended" in text.lines
-    assert "Percentiles" not in text.headings
-    assert to_csv(build_result(run)[0]).startswith("measure,")
+    assert "No reply was measured." in text.lines
+    assert as_csv(build_result(run)[0]).startswith("measure,")
 
 
 def test_what_fails_is_told():
@@ -142,11 +142,11 @@ def test_what_fails_is_told():
         thresholds=[ThresholdOutcome(expr="achieved.errors == 0", value=None, holds=False)],
         soak=Soak(period_s=60.0, samples=[], trends=[trend], note="too short to judge"),
     )
-    lines = Text(to_markdown(result)).lines
-    assert "Not everything holds: see the checks." in lines
-    assert "fails: threshold achieved.errors == 0: is no value" in lines
-    assert "fails: trend p99_us: +5 per hour (at most +1), by chance with p = 0.001" in lines
-    assert "fails: soak: too short to judge" in lines
+    lines = Text(as_markdown(result)).lines
+    assert "Not everything holds: see below." in lines
+    assert "fails: achieved.errors == 0: is no value" in lines
+    assert "fails: p99_us: +5 per hour (at most +1), by chance with p = 0.001" in lines
+    assert "fails: too short to judge" in lines
 
 
 HOSTILE = [
@@ -169,16 +169,16 @@ def test_hostile_texts_stay_text(text):
         conservation=structs.replace(samples.result(1).conservation, checks=[check]),
         environment={"cpu_model": text},
     )
-    page = Text(to_markdown(result))
+    page = Text(as_markdown(result))
     assert page.html == []
     assert page.headings[0] == f"Load test: {shown}"
     assert shown in page.lines
     assert f"The run failed: {shown}" in page.lines
     assert f"fails: {shown}: {shown}" in page.lines
-    assert f"fails: trend {shown}: not judged (at most +1 per hour)" in page.lines
-    assert f"this machine: cpu_model {shown}" in page.lines
+    assert f"fails: {shown}: not judged (at most +1 per hour)" in page.lines
+    assert page.table("Environment")["cpu_model"] == [shown]
     host = Host(name=text, roles=["broker"], samples=[seen(1.0)])
-    assert Text(to_markdown(samples.result(hosts=[host]))).table("Hosts")[shown][0] == "broker"
+    assert Text(as_markdown(samples.result(hosts=[host]))).table("Machines")[shown][1] == "broker"
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -186,8 +186,10 @@ def test_hostile_texts_stay_text_in_the_reports_of_experiments(text, tmp_path):
     shown = " ".join(text.split())
     results = [samples.result(10, scenario={"name": text}, error=error) for error in (None, text)]
     summary = summarise_runs(dict(zip(("run-1", "run-2"), results, strict=True)))
-    series = Text(repeated.to_markdown(structs.replace(summary, complaints=[text])))
-    assert series.headings == [f"{shown}, 2 runs"]
+    series = Text(as_markdown(structs.replace(summary, complaints=[text])))
+    assert series.headings == [
+        f"{shown}, 2 of 2 runs", "Metrics", "Thresholds", "How to reproduce it",
+    ]  # fmt: skip
     assert shown in series.lines
     assert f"Failed: run-2: {shown}" in series.lines
     plan = plan_search(
@@ -195,17 +197,19 @@ def test_hostile_texts_stay_text_in_the_reports_of_experiments(text, tmp_path):
     )
     search = find_capacity(plan, tmp_path, Queue(20_000.0).run_into, Interrupts(), str)
     probes = [structs.replace(probe, reasons=[text]) for probe in search.probes]
-    found = Text(capacity.to_markdown(structs.replace(search, explanation=text, probes=probes)))
-    assert found.headings == [f"Capacity of {shown}", "Probes", "Why probes failed", "Conditions"]
-    assert f"{shown}." in found.lines
+    found = Text(as_markdown(structs.replace(search, explanation=text, probes=probes)))
+    assert found.headings == [
+        f"Capacity of {shown}", "Probes", "Why probes failed", "Conditions", "How to reproduce it",
+    ]  # fmt: skip
+    assert f"Capacity: {shown}." in found.lines
     assert any(line.endswith(f"(holds): {shown}") for line in found.lines)
     sides = [Side(name, results, summary, Histogram()) for name in (text, "other")]
     comparison = replace(compare_runs(sides, 0.05), regressions=[text], differences=[text])
-    compared = Text(compare.to_markdown(comparison))
-    assert compared.headings == [f"{shown}, other"]
-    assert f"Regression: {shown}" in compared.lines
+    compared = Text(as_markdown(comparison))
+    assert compared.headings == [f"{shown}, other", "Metrics", "What differs besides"]
     assert shown in compared.lines
-    assert compared.tables[f"{shown}, other"][0][1] == shown
+    assert shown in compared.lines
+    assert compared.tables["Metrics"][0][1] == shown
     for page in (series, found, compared):
         assert page.html == []
 
@@ -221,7 +225,7 @@ def test_a_comparison_of_transports_is_a_row_for_each_run():
         transports=[run, structs.replace(run, transport="ws")],
         scenario={"name": "transports", "request_bytes": 32, "reply_bytes": 256},
     )
-    header, first, second = (line.split(",") for line in to_csv(result).splitlines())
+    header, first, second = (line.split(",") for line in as_csv(result).splitlines())
     assert header[:3] == ["transport", "outstanding", "calls"]
     rest = dict(zip(header, first, strict=True))
     assert (rest["transport"], rest["calls_per_s"], rest["server_cpu_us_per_call"]) == ("rest", "5", "")
@@ -232,16 +236,17 @@ def test_a_comparison_of_transports_is_a_row_for_each_run():
     failed = structs.replace(
         result, scenario=named, error="no route", missing=["provider 1: no result"], thresholds=failing
     )
-    text = Text(to_markdown(failed))
+    text = Text(as_markdown(failed))
     assert text.html == []
     assert text.headings == [
-        "Transports: a <b>", "16 callers", "Checks", "Environment", "To do it again",
+        "Transports: a <b>", "Transports side by side", "16 callers", "Thresholds",
+        "Errors by kind", "Conservation", "Environment", "How to reproduce it",
     ]  # fmt: skip
     assert text.table("16 callers")["calls/s"] == ["5", "5"]
     for line in (
         "The run failed: no route",
         "provider 1: no result",
-        "fails: threshold achieved.errors == 0: is 3",
+        "fails: achieved.errors == 0: is 3",
     ):
         assert line in text.lines
-    assert tomllib.loads(text.code[1])["name"] == "a <b>"
+    assert tomllib.loads(text.code[-1])["name"] == "a <b>"

@@ -8,9 +8,11 @@ shorter than the providers make it, and what is asserted holds either way.
 import pytest
 
 from loadtest import load_scenario
-from loadtest.collect.build import build_result
-from loadtest.processes.interrupts import Interrupts
-from loadtest.run.execution import Options, run_scenario
+from loadtest.runner.building.result import build_result
+from loadtest.runner.execution import Options, run_scenario
+from loadtest.workers.interrupts import Interrupts
+
+pytestmark = pytest.mark.process
 
 DELAY_US = 50_000
 STALLING = "{delay_ms=50, for_s=10, every_s=10}"
@@ -35,8 +37,8 @@ def measure(**changes):
     assert achieved.sent == changes["rate"] * changes["duration_s"]
     assert achieved.received == achieved.sent == result.latency_us.count == result.service_us.count
     assert sum(interval.received for interval in result.intervals) == achieved.received
-    slips_us = [interval.max_send_lag_us for interval in result.intervals]
-    assert max(slips_us) == pytest.approx(achieved.max_send_lag_us)
+    lags_us = [interval.max_send_lag_us for interval in result.intervals]
+    assert max(lags_us) == pytest.approx(achieved.max_send_lag_us)
     return result
 
 
@@ -52,7 +54,7 @@ def test_callers_who_wait_for_their_replies():
         provider_delay=STALLING,
     )
     assert result.service_us.min >= DELAY_US
-    # The wait for a free caller is in the latency, and the schedule's slip shows it.
+    # The wait for a free caller is in the latency, and the send lag shows it.
     least_s = result.achieved.sent * DELAY_US / 1e6 / callers - duration_s
     assert result.latency_us.max / 1e6 >= least_s
     assert result.latency_us.mean > result.service_us.mean

@@ -8,8 +8,8 @@ from fractions import Fraction
 import pytest
 from hdrh.histogram import HdrHistogram
 
-from loadtest.collect.build import build_result, merge_intervals, summarise
 from loadtest.result.histogram import HIGHEST_NS, LOWEST_NS, Histogram
+from loadtest.runner.building.result import build_result, merge_intervals, summarise
 from tests.loadtest import samples
 
 SEED = int(os.environ.get("TEST_SEED", "0"))

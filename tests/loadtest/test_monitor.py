@@ -7,10 +7,8 @@ import time
 
 import pytest
 
-from loadtest.errors import TargetError
-from loadtest.plan.target import parse_monitor
 from loadtest.sampling import monitor
-from loadtest.sampling.monitor import HttpCounters, Monitor
+from loadtest.sampling.monitor import CounterSampler, open_monitor
 from tests.loadtest.monitors import FakeMonitor, answer, hanging, read_request, saying, telling, trickling
 from tests.servers import wait_until
 
@@ -20,8 +18,8 @@ def watch():
     """Starts monitors, which are closed after the test."""
     started = []
 
-    def start(address, load_cpus=None):
-        started.append(Monitor(HttpCounters(address), load_cpus))
+    def start(url, load_cpus=None):
+        started.append(CounterSampler(open_monitor(url), load_cpus))
         started[-1].start()
         return started[-1]
 
@@ -31,48 +29,11 @@ def watch():
     assert not any(thread.name == "monitor" for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize(
-    ("url", "endpoint", "path"),
-    [
-        ("http://127.0.0.1:8222", ("127.0.0.1", 8222), "/varz"),
-        ("http://localhost", ("localhost", 8222), "/varz"),
-        ("http://[::1]:9/", ("::1", 9), "/varz"),
-        ("http://h:1/varz", ("h", 1), "/varz"),
-        ("127.0.0.1:8222", ("127.0.0.1", 8222), "/varz"),
-        ("h/varz", ("h", 8222), "/varz"),
-        ("http://h:1/nats/varz?x=1", ("h", 1), "/nats/varz?x=1"),
-    ],
-)
-def test_a_monitor_has_an_address_and_a_path(url, endpoint, path):
-    address = parse_monitor(url)
-    assert (address.endpoint, address.path) == (endpoint, path)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "nats://127.0.0.1:8222",
-        "https://h",
-        "http://",
-        "http://h:0",
-        "http://h:x",
-        "http://u@h",
-        "http://h/a b",
-    ],
-)
-def test_an_unusable_monitor_is_one_line_that_names_it(url):
-    with pytest.raises(TargetError) as raised:
-        parse_monitor(url)
-    assert str(raised.value).startswith(f'monitor "{url}": ')
-    assert "\n" not in str(raised.value)
-
-
 def test_it_is_read_once_a_second_over_one_connection(watch, monkeypatch):
     monkeypatch.setattr(monitor, "_EVERY_S", 0.05)
     asked = []
     with FakeMonitor(telling(lambda: asked.append(time.monotonic()) or {"n": len(asked)})) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         wait_until(lambda: len(watching.readings) >= 5)
         watching.close()
         assert fake.accepted == 1
@@ -88,7 +49,7 @@ def test_a_fresh_reading_begins_after_it_was_asked_for(watch, monkeypatch):
     monkeypatch.setattr(monitor, "_EVERY_S", 60.0)
     state = {"n": 0}
     with FakeMonitor(telling(lambda: state)) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         for number in range(1, 30):
             state["n"] = number
             assert watching.fresh().counters["n"] == number
@@ -104,7 +65,7 @@ def test_a_connection_that_was_closed_while_idle_is_no_failure(watch, monkeypatc
         connection.sendall(answer(b'{"connections": 3}'))
 
     with FakeMonitor(once) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         for _ in range(4):
             assert watching.fresh().counters == {"connections": 3}
         assert fake.accepted >= 4
@@ -116,7 +77,7 @@ def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b'4\r\n{"a"\r\n4\r\n: 1}\r\n0\r\n\r\n'
     )
     with FakeMonitor(saying(chunked)) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         assert watching.fresh().counters == watching.fresh().counters == {"a": 1}
         assert fake.accepted == 1
 
@@ -124,24 +85,24 @@ def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
 @pytest.mark.parametrize(
     ("response", "failure"),
     [
-        (b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n", "SSH-2.0-OpenSSH_9.2p1"),
-        (b"\x00\xff\r\n\r\n", None),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n\r\n", "this is not the monitor listener: the answer is not HTTP"),
+        (b"\x00\xff\r\n\r\n", "this is not the monitor listener: the answer is not HTTP"),
         (answer(b"not found", "404 Not Found"), "status 404 Not Found"),
-        (answer(b"<html>"), "an answer that is no JSON"),
-        (answer(b"\xff\xfe{}"), "an answer that is no JSON"),
-        (answer(b"[1, 2]"), "an answer that is no JSON object"),
-        (answer(b" " * (1 << 20) + b"{}"), "an answer of more than 1048576 bytes"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}", "timed out"),
+        (answer(b"<html>"), "this is not the monitor listener: the answer is not a JSON object"),
+        (answer(b"\xff\xfe{}"), "this is not the monitor listener: the answer is not a JSON object"),
+        (answer(b"[1, 2]"), "this is not the monitor listener: the answer is not a JSON object"),
+        (answer(b" " * (1 << 20) + b"{}"), "the answer is longer than 1048576 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}", "no answer within 0.3 s"),
     ],
 )
 def test_garbage_is_a_failure_that_says_what_came(watch, monkeypatch, response, failure):
     monkeypatch.setattr(monitor, "_TIMEOUT_S", 0.3)
     with FakeMonitor(saying(response)) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         assert watching.fresh(5) is None
         assert watching.failures == 1
         assert watching.readings == []
-        assert failure is None or watching.first_failure == failure
+        assert watching.first_failure.startswith(f"{fake.url}/varz: {failure}")
         assert "\n" not in watching.first_failure
 
 
@@ -151,24 +112,24 @@ def test_nobody_waits_for_a_monitor_that_hangs(watch, monkeypatch, serve):
     monkeypatch.setattr(monitor, "_TIMEOUT_S", 600.0)
     monkeypatch.setattr(monitor, "_JOIN_S", 600.0)
     with FakeMonitor(serve) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         wait_until(lambda: fake.accepted)
         assert watching.fresh(0.05) is None
         watching.close()
     monkeypatch.setattr(monitor, "_TIMEOUT_S", 0.2)
     with FakeMonitor(serve) as fake:
-        watching = watch(fake.address)
+        watching = watch(fake.url)
         assert watching.fresh(5) is None
-        assert watching.first_failure == "timed out"
+        assert watching.first_failure == f"{fake.url}/varz: no answer within 0.2 s"
 
 
 def test_a_monitor_that_disappears_and_comes_back(watch, monkeypatch):
     monkeypatch.setattr(monitor, "_EVERY_S", 0.02)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    watching = watch(parse_monitor(f"http://127.0.0.1:{port}"))
+    watching = watch(f"http://127.0.0.1:{port}")
     wait_until(lambda: watching.failures >= 2)
-    assert watching.first_failure == "Connection refused"
+    assert watching.first_failure == f"http://127.0.0.1:{port}/varz: connection refused"
     listener = socket.create_server(("127.0.0.1", port))
     monkeypatch.setattr(socket, "create_server", lambda _: listener)
     with FakeMonitor(telling(lambda: {"connections": 1})):
@@ -189,6 +150,6 @@ def test_it_keeps_away_from_the_loads_processors(watch):
 
     with FakeMonitor(telling(counters)) as fake:
         load = frozenset({min(here)})
-        assert watch(fake.address, load).fresh() is not None
+        assert watch(fake.url, load).fresh() is not None
         assert seen["cpus"] == (here - load or here)
     assert os.sched_getaffinity(0) == here

@@ -84,6 +84,7 @@ def test_it_reads_results_by_the_public_names(path):
     assert not [line for line in imports if "loadtest." in line or "subjectbus" in line]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_from_top_to_bottom_and_shows_something(path, render):
     notebook = read(path)

@@ -13,18 +13,19 @@ import psutil
 import pytest
 from msgspec import structs
 
-from loadtest.engine.messages import Configure, Connect, ProviderConfig, Stop
 from loadtest.errors import RunError
-from loadtest.plan.target import parse_monitor
-from loadtest.processes.child import PYTHON, command_line, parse_cpus
-from loadtest.processes.launch import Broker, Child, Fleet, Seat, Worker
-from loadtest.processes.local import LocalMachine
-from loadtest.run.meter import Meter
-from loadtest.sampling.monitor import HttpCounters
-from loadtest.sampling.usage import Processes, Traffic, Usage, traffic_of
+from loadtest.runner.meter import UsageMeter
+from loadtest.sampling.monitor import open_monitor
+from loadtest.sampling.usage import Processes, Traffic, Usage, parse_traffic
+from loadtest.workers.child import PYTHON, command_line, parse_cpus
+from loadtest.workers.local import LocalMachine
+from loadtest.workers.messages import Configure, Connect, ProviderConfig, Stop
+from loadtest.workers.processes import BrokerProcess, ManagedProcess, RunProcesses, Slot, WorkerProcess
 from subjectbus import BrokerConfig, UsageError
 
-HERE = Seat(machine=LocalMachine())
+pytestmark = pytest.mark.process
+
+HERE = Slot(machine=LocalMachine())
 
 
 def wait_for(condition, timeout_s=15.0):
@@ -75,7 +76,7 @@ def test_a_child_becomes_the_command_on_its_processors():
 
 def test_a_child_does_not_outlive_its_parent():
     code = (
-        "import subprocess, sys; from loadtest.processes.child import command_line;"
+        "import subprocess, sys; from loadtest.workers.child import command_line;"
         "p = subprocess.Popen(command_line([sys.executable, '-c', 'print(1, flush=True); input()'], None),"
         " stdin=subprocess.PIPE, stdout=subprocess.PIPE);"
         "p.stdout.readline(); print(p.pid, flush=True); input()"
@@ -94,7 +95,7 @@ def test_a_child_does_not_outlive_its_parent():
 
 def test_a_worker_ends_when_its_input_does():
     worker = subprocess.Popen(
-        [*PYTHON, "loadtest.engine.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*PYTHON, "loadtest.workers.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     said, _ = worker.communicate(timeout=20)
     assert (worker.returncode, said) == (0, b"")
@@ -102,7 +103,7 @@ def test_a_worker_ends_when_its_input_does():
 
 def test_a_worker_ignores_the_terminals_interrupt():
     worker = subprocess.Popen(
-        [*PYTHON, "loadtest.engine.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*PYTHON, "loadtest.workers.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     wait_for(lambda: int(_status(worker.pid, "SigIgn"), 16) & (1 << (signal.SIGINT - 1)), 20)
     worker.send_signal(signal.SIGINT)
@@ -118,7 +119,7 @@ def _status(pid: int, field: str) -> str:
 @pytest.mark.parametrize("line", [b"nonsense\n", b'{"command":"fly"}\n', b'{"command":"configure"}\n'])
 def test_a_worker_reports_what_it_cannot_obey(line):
     worker = subprocess.Popen(
-        [*PYTHON, "loadtest.engine.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*PYTHON, "loadtest.workers.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     said, _ = worker.communicate(line, timeout=20)
     assert worker.returncode == 1
@@ -126,66 +127,67 @@ def test_a_worker_reports_what_it_cannot_obey(line):
 
 
 @pytest.fixture
-def fleet():
-    with Fleet() as fleet:
-        yield fleet
+def processes():
+    with RunProcesses() as processes:
+        yield processes
 
 
 @pytest.fixture
-def broker(fleet):
-    broker = Broker(BrokerConfig(shards=1), HERE)
-    fleet.brokers.append(broker)
+def broker(processes):
+    broker = BrokerProcess(BrokerConfig(shards=1), HERE)
+    processes.brokers.append(broker)
     broker.wait_ready()
     return broker
 
 
 def fetch(broker):
-    return HttpCounters(parse_monitor(broker.addresses["monitor"])).fetch(time.monotonic() + 10)
+    with open_monitor(broker.addresses["monitor"]) as monitor:
+        return monitor.fetch(timeout_s=10)
 
 
-def test_a_broker_has_ports_counters_and_a_clean_end(fleet, broker):
+def test_a_broker_has_ports_counters_and_a_clean_end(processes, broker):
     assert set(broker.addresses) == {"tcp", "http", "monitor"}
     assert "conservation" in fetch(broker)
-    fleet.end()
+    processes.end()
     assert not psutil.pid_exists(broker.pid)
 
 
-def test_a_broker_configuration_at_fault_is_a_usage_error(fleet):
-    broker = Broker(BrokerConfig(tcp="nowhere"), HERE)
-    fleet.brokers.append(broker)
+def test_a_broker_configuration_at_fault_is_a_usage_error(processes):
+    broker = BrokerProcess(BrokerConfig(tcp="nowhere"), HERE)
+    processes.brokers.append(broker)
     with pytest.raises(UsageError, match="tcp"):
         broker.wait_ready()
 
 
-def test_a_provider_connects_and_reports_its_counts(fleet, broker):
-    worker = Worker("provider", provider(broker.addresses["tcp"]), HERE)
-    fleet.providers.append(worker)
+def test_a_provider_connects_and_reports_its_counts(processes, broker):
+    worker = WorkerProcess("provider", provider(broker.addresses["tcp"]), HERE)
+    processes.providers.append(worker)
     worker.send(Connect())
     wait_for(lambda: worker.progress.phase == "connected")
-    fleet.require_alive()
+    processes.require_alive()
     assert worker.progress.connections == 4
-    assert worker.reporting
+    assert worker.may_report
     worker.send(Stop())
     wait_for(lambda: worker.finished)
     assert (worker.provider.received, worker.provider.sent) == (0, 0)
-    assert not worker.reporting
+    assert not worker.may_report
     assert worker.end() == 0
 
 
-def test_a_worker_that_dies_is_named_with_its_status(fleet, broker):
-    worker = Worker("provider", provider(broker.addresses["tcp"]), HERE)
-    fleet.providers.append(worker)
+def test_a_worker_that_dies_is_named_with_its_status(processes, broker):
+    worker = WorkerProcess("provider", provider(broker.addresses["tcp"]), HERE)
+    processes.providers.append(worker)
     worker.send(Connect())
     wait_for(lambda: worker.progress.phase == "connected")
     os.kill(worker.pid, signal.SIGKILL)
-    wait_for(lambda: not worker.reporting)
+    wait_for(lambda: not worker.may_report)
     with pytest.raises(RunError, match="provider ended with status -9"):
-        fleet.require_alive()
+        processes.require_alive()
 
 
-def test_a_worker_configuration_at_fault_is_a_usage_error(fleet, broker):
-    worker = Worker("provider", provider(broker.addresses["tcp"], providers=0), HERE)
-    fleet.providers.append(worker)
+def test_a_worker_configuration_at_fault_is_a_usage_error(processes, broker):
+    worker = WorkerProcess("provider", provider(broker.addresses["tcp"], providers=0), HERE)
+    processes.providers.append(worker)
 
     def refused():
         try:
@@ -197,7 +199,7 @@ def test_a_worker_configuration_at_fault_is_a_usage_error(fleet, broker):
     assert "providers" in wait_for(refused)
 
 
-class Stubborn(Child):
+class Stubborn(ManagedProcess):
     """A process that ignores being told to end, once it has said so."""
 
     def __init__(self, connections: int) -> None:
@@ -211,7 +213,7 @@ class Stubborn(Child):
 def test_the_more_connections_the_longer_a_process_may_take_to_end(tmp_path, monkeypatch):
     code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     (tmp_path / "stubborn.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     few, many = Stubborn(0), Stubborn(1_000_000)
     try:
         assert few.end_timeout_s == 10.0
@@ -225,8 +227,8 @@ def test_the_more_connections_the_longer_a_process_may_take_to_end(tmp_path, mon
 
 
 def test_leaving_the_fleet_ends_everything(broker):
-    with Fleet() as other:
-        other.providers.append(Worker("provider", provider(broker.addresses["tcp"]), HERE))
+    with RunProcesses() as other:
+        other.providers.append(WorkerProcess("provider", provider(broker.addresses["tcp"]), HERE))
         pid = other.providers[0].pid
     assert not psutil.pid_exists(pid)
 
@@ -246,17 +248,17 @@ def test_traffic_between_two_looks():
     assert before.bps_since(before) is None
 
 
-def test_a_brokers_traffic_is_what_it_counts(broker, fleet):
-    before = traffic_of(fetch(broker), 1.0)
-    worker = Worker("provider", provider(broker.addresses["tcp"]), HERE)
-    fleet.providers.append(worker)
+def test_a_brokers_traffic_is_what_it_counts(broker, processes):
+    before = parse_traffic(fetch(broker), 1.0)
+    worker = WorkerProcess("provider", provider(broker.addresses["tcp"]), HERE)
+    processes.providers.append(worker)
     worker.send(Connect())
     wait_for(lambda: worker.progress.phase == "connected")
-    after = traffic_of(fetch(broker), 2.0)
+    after = parse_traffic(fetch(broker), 2.0)
     # Each connection sends at least CONNECT, SUB and PING, and is sent INFO and PONG.
     assert after.received - before.received > 4 * 100
     assert after.sent - before.sent > 4 * 100
-    assert traffic_of({"wire_bytes_in": 1}, 1.0) is None
+    assert parse_traffic({"wire_bytes_in": 1}, 1.0) is None
 
 
 def test_processes_are_summed_and_a_gone_one_is_not_visible():
@@ -266,8 +268,8 @@ def test_processes_are_summed_and_a_gone_one_is_not_visible():
         assert both.usage().rss_bytes > alone.rss_bytes
         child.communicate()
     assert both.usage() is None
-    with pytest.raises(UsageError, match="no process"):
-        Meter(2**22 + 1)
+    with pytest.raises(UsageError, match="does not exist"):
+        UsageMeter(2**22 + 1)
 
 
 class Scripted:
@@ -278,11 +280,11 @@ class Scripted:
     def __init__(self, usages):
         usages = iter(usages)
         self.process = self
-        self.ask_usage = lambda: lambda: next(usages)
+        self.request_usage = lambda: lambda: next(usages)
 
 
 def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
-    meter = Meter(None)
+    meter = UsageMeter(None)
     broker = Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
                        Usage(4, 12, 7000), Usage(5, 99, 9000)])  # fmt: skip
     meter.watch_server([broker])
@@ -290,9 +292,9 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     meter.watch_load(
         [Scripted(Usage(at, at, 1) for at in range(6))], [Scripted([Usage(1, 1, 0), Usage(3, 4, 0)])]
     )
-    meter.look_idle()
+    meter.sample_idle()
     for measuring in (False, True, True, False, False):
-        meter.look(measuring=measuring)
+        meter.sample(measuring=measuring)
     server, load = meter.summary(rate=1000.0, connections=100)
     assert load.cpu_us_per_request == pytest.approx(1000)
     assert load.requestor_cpu_us_per_request == pytest.approx(1500)
@@ -306,7 +308,7 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
 
 
 def test_processor_time_is_told_over_no_less_than_a_few_steps_of_its_clock():
-    meter = Meter(None)
+    meter = UsageMeter(None)
     usages = [
         Usage(0, 0, 1),
         Usage(0.02, 0.01, 1),
@@ -315,17 +317,17 @@ def test_processor_time_is_told_over_no_less_than_a_few_steps_of_its_clock():
         Usage(1.5, 0.1, 1),
     ]
     meter.watch_server([Scripted(usages)])
-    percents = [meter.look(measuring=False)[0] for _ in usages]
+    percents = [meter.sample(measuring=False)[0] for _ in usages]
     assert percents == [None, None, None, pytest.approx(20 / os.cpu_count()), 0.0]
 
 
 def test_traffic_is_that_of_the_measured_phase_or_unknown():
     def net(looks):
-        meter, told = Meter(None), iter(looks)
+        meter, told = UsageMeter(None), iter(looks)
         meter.watch_server([Scripted(Usage(at, at, 1) for at in range(6))])
         meter.watch_traffic(lambda: next(told))
         for measuring in (False, True, True, False, False):
-            meter.look(measuring=measuring)
+            meter.sample(measuring=measuring)
         server, _ = meter.summary(rate=1.0, connections=1)
         return server.net_in_bps, server.net_out_bps
 

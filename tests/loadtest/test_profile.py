@@ -5,13 +5,13 @@ import random
 import pytest
 
 from loadtest import load_scenario
-from loadtest.collect.build import build_result
-from loadtest.engine.messages import EngineConfig
 from loadtest.errors import ScenarioError
-from loadtest.plan.profile import Burst, Constant, Ramp, Spike, Step, segments
-from loadtest.processes.interrupts import Interrupts
-from loadtest.run.execution import Options, run_scenario
-from loadtest.run.shares import share_broadcast, share_providers, share_requests
+from loadtest.runner.building.result import build_result
+from loadtest.runner.execution import Options, run_scenario
+from loadtest.runner.shares import share_broadcast, share_providers, share_requests
+from loadtest.scenario.profile import Burst, Constant, Ramp, Spike, Step, segments
+from loadtest.workers.interrupts import Interrupts
+from loadtest.workers.messages import EngineConfig
 
 RAMP = 'profile={kind="ramp", from=0, to=2}'
 ENGINE = EngineConfig(transport="ws", address="127.0.0.1:1", host="h", path="/", driver="auto")
@@ -110,26 +110,26 @@ def test_providers_share_what_they_may_answer():
         ('profile={kind="ramp", from="1/s", to=1}', "profile.from: expected float, got str"),
         ('profile={kind="ramp", from=0, to=inf}', "profile.to: expected float <= 1000000.0"),
         ('profile={kind="burst", every_s=inf, length_s=1, height=2}', "profile.every_s: expected a finite"),
-        ('profile={kind="ramp", from=0, to=0}', "profile: all its levels are 0"),
+        ('profile={kind="ramp", from=0, to=0}', "profile: all levels are 0"),
         (
             'profile={kind="spike", at_s=9.5, length_s=1, height=2}',
-            "profile.at_s: the spike ends at 10.5 s, and duration_s is 10",
+            "profile.at_s: the spike ends at 10.5 s, but duration_s is 10",
         ),
         (
             'profile={kind="burst", every_s=5, length_s=5, height=2}',
-            "profile.length_s: 5 is not less than every_s, 5",
+            "profile.length_s: 5 is not shorter than every_s, 5",
         ),
         (
             'profile={kind="burst", every_s=11, length_s=5, height=2}',
-            "profile.every_s: 11 is more than duration_s, 10",
+            "profile.every_s: 11 is longer than duration_s, 10",
         ),
         (
             'profile={kind="burst", every_s=0.0001, length_s=0.00005, height=2}',
-            "profile.every_s: 100,000 bursts, at most 10,000",
+            "profile.every_s: makes 100,000 bursts, but at most 10,000",
         ),
         (
             "provider_delay={delay_ms=50, for_s=2, every_s=1}",
-            "provider_delay.for_s: 2 is more than every_s, 1",
+            "provider_delay.for_s: 2 is longer than every_s, 1",
         ),
         ("provider_delay={delay_s=50, for_s=1, every_s=1}", 'unknown key "provider_delay.delay_s"'),
         ("provider_delay={delay_ms=50, for_s=1}", "provider_delay: object missing required field every_s"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_used_is_said_in_one_line(override, message):
 
 
 def test_a_closed_loop_has_no_profile():
-    with pytest.raises(ScenarioError, match="profile: a closed loop has no rate that could change"):
+    with pytest.raises(ScenarioError, match="profile: not possible in a closed loop, which has no rate"):
         scenario(RAMP, "rate=0", "outstanding=5")
     assert scenario('profile={kind="constant"}', "rate=0", "outstanding=5").profile == Constant()
 
@@ -172,6 +172,7 @@ def sent_by_second(result):
     return [interval.sent for interval in result.intervals if interval.sent]
 
 
+@pytest.mark.process
 def test_requests_follow_the_profile():
     changes = {"users": 20, "requestors": 2, "rate": 200, **SHORT}
     result = run("autocomplete", **changes)
@@ -179,11 +180,12 @@ def test_requests_follow_the_profile():
     # A busy machine sends late. In virtual time each second has its own: crates/simulation/tests/load.rs.
     assert result.achieved.sent == sum(sent_by_second(result)) == 1400
     assert result.conservation.holds, result.conservation
-    slips = [interval.max_send_lag_us for interval in result.intervals]
-    assert max(slips) == pytest.approx(result.achieved.max_send_lag_us)
-    assert all(slip > 0 for slip in slips[:3])
+    lags = [interval.max_send_lag_us for interval in result.intervals]
+    assert max(lags) == pytest.approx(result.achieved.max_send_lag_us)
+    assert all(lag > 0 for lag in lags[:3])
 
 
+@pytest.mark.process
 def test_broadcasts_follow_the_profile():
     changes = {"users": 20, "processes": 2, "rate": 20, **SHORT}
     result = run("broadcast", **changes)

@@ -1,7 +1,6 @@
 """What report.html shows of a run over several machines, and of runs that have less."""
 
 import itertools
-import json
 import math
 import re
 import shlex
@@ -11,17 +10,20 @@ import pytest
 from msgspec import structs
 
 from loadtest import load_scenario
-from loadtest.collect.build import build_result
-from loadtest.plan.profile import Ramp
-from loadtest.plan.scenario import FetchScenario, SoakPlan
-from loadtest.report import charts, errors, heatmap, machines, over_time, reproduce, transport_charts
-from loadtest.report.canvas import HEAT_LEVELS, SERIES, figure_text, line_style
-from loadtest.report.html import render_report
-from loadtest.report.planned import planned_rates
+from loadtest.report import transports
+from loadtest.report.charts import distribution, over_time
+from loadtest.report.charts.over_time import planned_rates
+from loadtest.report.charts.svg import HEAT_LEVELS, SERIES, line_style
+from loadtest.report.document import Code
 from loadtest.result.broker_view import BrokerSample
-from loadtest.result.schema import Heatmap, Interval, Result, read_result
+from loadtest.result.metrics import number_text
+from loadtest.result.schema import Heatmap, Interval, Result
+from loadtest.runner.building.result import build_result
+from loadtest.scenario.kinds import FetchScenario, SoakPlan
+from loadtest.scenario.profile import Ramp
 from subjectbus import BrokerConfig
 from tests.loadtest import samples, test_broadcast, test_transports
+from tests.loadtest.rendered import as_page, document, tables
 from tests.loadtest.test_report import Page
 
 FIGURES = [
@@ -29,7 +31,7 @@ FIGURES = [
     "percentiles",
     "latency-time",
     "heatmap",
-    "slip",
+    "send-lag",
     "host-cpu",
     "host-memory",
     "host-net-in",
@@ -49,13 +51,13 @@ def run() -> Result:
 
 @pytest.fixture(scope="module")
 def page(run) -> str:
-    return render_report(run)
+    return as_page(run)
 
 
 @pytest.fixture(scope="module")
 def plain() -> str:
     """The report of a run of the same machine that went well."""
-    return render_report(samples.result())
+    return as_page(samples.result())
 
 
 def figures(page: str) -> list[str]:
@@ -69,7 +71,7 @@ def test_a_run_over_several_machines_has_every_chart(page):
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for tag, attributes in parsed.tags if tag == "a"]
     assert all(link.removeprefix("#") in ids for link in links)
-    for words in ("Requested against achieved", "Schedule slip", "Errors by kind", "How to reproduce it"):
+    for words in ("Requested against achieved", "Send lag", "Errors by kind", "How to reproduce it"):
         assert words in parsed.text
     assert "nan" not in page
 
@@ -78,20 +80,20 @@ def test_each_chart_has_its_figures_as_a_table(run, page):
     for name in FIGURES:
         (figure,) = re.findall(rf'<figure id="{name}">(.*?)</figure>', page, re.DOTALL)
         assert len(re.findall(r"<tr>", figure)) > 1
-        assert "The figures as a table" in figure
-    latency = charts.latency_chart(run).table
+        assert "The values as a table" in figure
+    latency = over_time.latency_chart(run).table
     assert latency.columns == ["from second (highest of 3.0 s)", "maximum", "p99", "p50"]
     highest = [max(second.max_us for second in run.intervals[at : at + 3]) / 1000 for at in range(0, 57, 3)]
-    assert [row[1] for row in latency.rows[:19]] == [figure_text(value) for value in highest]
+    assert [row[1] for row in latency.rows[:19]] == [number_text(value) for value in highest]
 
 
 def test_what_failed_and_what_is_missing_is_said_before_everything_else(plain):
     result = samples.four_hosts(20, 20, lost=True, missing=["requestor 2 on host c: no result"])
-    page = render_report(structs.replace(result, intervals=[], histograms=None, timeline=[], heatmap=None))
+    page = as_page(structs.replace(result, intervals=[], histograms=None, timeline=[], heatmap=None))
     head = page.partition("<main>")[0]
     assert "host c was lost: no answer for 5 s" in head
     assert "requestor 2 on host c: no result" in head
-    assert "objective latency_us.p99_9 &lt; 50000: 51,234.5" in head
+    assert "threshold latency_us.p99_9 &lt; 50000: 51,234.5" in head
     assert "c (requestor), lost" in page
     assert "Not everything is here" not in plain
     assert 'class="failures"' not in plain
@@ -105,14 +107,14 @@ def test_what_is_planned_follows_the_profile():
     closed = samples.scenario(rate=0.0, outstanding=8)
     for table in (msgspec.to_builtins(closed), {"name": "old", "rate": 3.0}):
         assert planned_rates(samples.result(scenario=table), seconds) is None
-    drawn = charts.throughput_chart(structs.replace(result, intervals=seconds[:3])).table
+    drawn = over_time.throughput_chart(structs.replace(result, intervals=seconds[:3])).table
     assert drawn.columns == ["second", "requests planned", "requests sent", "replies received"]
-    assert drawn.rows[0] == ["0.0", "25.00", "10.00", "9.00"]
+    assert drawn.rows[0] == ["0.0", "25", "10", "9"]
 
 
 def test_of_a_broadcast_deliveries_are_planned():
     result = build_result(test_broadcast.collected(test_broadcast.broadcaster()))[0]
-    drawn = charts.throughput_chart(result).table
+    drawn = over_time.throughput_chart(result).table
     assert drawn.columns[1:] == ["deliveries planned", "deliveries due", "deliveries received"]
     assert drawn.rows[0][1:3] == ["1,000", "1,000"]
 
@@ -122,22 +124,22 @@ def second(start_s: float, end_s: float, **changes) -> Interval:
     return structs.replace(plain, **changes)
 
 
-def test_the_slip_is_by_second_where_it_is_known(run, page, plain):
-    assert charts.lag_chart(run).table.columns[1] == "longest in the second"
-    assert "2.300 ms after their planned time" in Page(page).text
-    assert charts.lag_chart(structs.replace(run, intervals=[second(0, 1)])) is None
+def test_the_send_lag_is_by_second_where_it_is_known(run, page, plain):
+    assert over_time.send_lag_chart(run).table.columns[1] == "longest in the second"
+    assert "2.30 ms after their planned time" in Page(page).text
+    assert over_time.send_lag_chart(structs.replace(run, intervals=[second(0, 1)])) is None
     assert "By the second it is not known" in plain
     closed = structs.replace(run, requested=structs.replace(run.requested, rate=None))
-    assert charts.lag_chart(closed) is None
+    assert over_time.send_lag_chart(closed) is None
     bare = structs.replace(closed, intervals=[], histograms=None, timeline=[], heatmap=None, hosts=[])
-    assert "no schedule that it could miss" in render_report(bare)
+    assert "no schedule that it could miss" in as_page(bare)
 
 
 def test_the_cells_of_the_heat_map_cover_each_count_once_and_no_other(run):
     grid = run.heatmap
-    bounds = heatmap.levels(max(map(max, grid.counts)))
+    bounds = distribution.levels(max(map(max, grid.counts)))
     covered = {}
-    for level, cells in heatmap._by_level(grid, bounds).items():
+    for level, cells in distribution.by_level(grid, bounds).items():
         for column, first, end in cells:
             for row in range(first, end):
                 assert (column, row) not in covered
@@ -152,7 +154,7 @@ def test_the_cells_of_the_heat_map_cover_each_count_once_and_no_other(run):
 
 
 def test_the_heat_maps_table_loses_no_count(run):
-    table = heatmap.tabulate(run.heatmap)
+    table = distribution.tabulate(run.heatmap)
     assert len(table.rows) <= 20
     assert table.columns[1:4] == ["from 0.01 ms", "from 0.1 ms", "from 1 ms"]
     counted = sum(int(text.replace(",", "")) for row in table.rows for text in row[1:])
@@ -163,16 +165,18 @@ def test_the_heat_maps_table_loses_no_count(run):
     ("highest", "bounds"), [(1, [1]), (3, [1, 2, 3]), (10**8, [10**n for n in range(8)])]
 )
 def test_levels_grow_by_the_same_factor(highest, bounds):
-    assert heatmap.levels(highest) == bounds
+    assert distribution.levels(highest) == bounds
     assert len(bounds) <= HEAT_LEVELS
 
 
 @pytest.mark.parametrize("edges", [[0.0, 1.0], [1000.0], [0.5, 1.0, 2.0]])
 def test_a_heat_map_of_any_edges_is_drawn(edges):
     one = Heatmap(starts_s=[0.0], end_s=0.2, edges_us=edges, counts=[[1] * len(edges)])
-    assert "heatmap-title" in heatmap.draw(one, "replies").svg
+    drawn = distribution.heatmap_chart(one, "replies").drawing
+    assert sum(shape.path.count("M") for shape in drawn.shapes) == 1
+    assert drawn.data["cells"]["counts"] == [" ".join("1" for _ in edges)]
     empty = structs.replace(one, counts=[[0] * len(edges)])
-    assert heatmap.draw(empty, "replies") is heatmap.draw(None, "replies") is None
+    assert distribution.heatmap_chart(empty, "replies") is distribution.heatmap_chart(None, "replies") is None
 
 
 def test_every_kind_of_error_that_occurred_is_listed_with_its_count(run, plain):
@@ -181,14 +185,16 @@ def test_every_kind_of_error_that_occurred_is_listed_with_its_count(run, plain):
         connect_failures=7, reconnect_failures=8, server_errors=9,
     )  # fmt: skip
     conservation = structs.replace(run.conservation, dropped={"slow_consumer": 10, "none": 0})
-    rows = errors.tabulate(structs.replace(run, achieved=achieved, conservation=conservation)).rows
+    rows = tables(structs.replace(run, achieved=achieved, conservation=conservation), "Errors by kind")[
+        0
+    ].rows
     counts = {kind: count for kind, count, _ in rows}
     assert counts == {
         "timed out": "37", "failed": "1", "late": "5", "duplicate": "2", "corrupt": "3", "unmatched": "4",
         "no responders": "5", "disconnected": "6", "connect failures": "7", "reconnect failures": "8",
         "errors from the server": "9", "HTTP status 503": "12", "dropped: slow_consumer": "10",
     }  # fmt: skip
-    assert errors.tabulate(samples.result()).rows == []
+    assert tables(samples.result(), "Errors by kind") == []
     assert "There were none of any kind" in plain
 
 
@@ -204,11 +210,17 @@ def test_errors_over_time_are_what_counters_grew_by(run):
         for at, (timed_out, dropped) in enumerate([(0, None), (10, 0), (4, 3), (6, 3)])
     ]
     lost = structs.replace(run, timeline=looks)
-    table = errors.draw(lost, over_time.clock_of(lost)).table
+    table = over_time.error_chart(lost).table
     assert table.columns == ["second", "timed out", "dropped by the broker"]
     # At 4 s the counter fell, because a worker was gone.
-    assert table.rows == [["2.0", "5.00", "-"], ["4.0", "-", "1.50"], ["6.0", "1.00", "0"]]
-    assert errors.draw(samples.result(), over_time.Clock()) is None
+    assert table.rows == [["2.0", "5", "-"], ["4.0", "-", "1.50"], ["6.0", "1", "0"]]
+    assert over_time.error_chart(samples.result()) is None
+
+
+def codes(result: Result) -> list[str]:
+    """What there is to copy: commands, and the scenario last."""
+    (section,) = (one for one in document(result).sections if one.title == "How to reproduce it")
+    return [block.text for block in section.blocks if isinstance(block, Code)]
 
 
 @pytest.mark.parametrize(
@@ -231,35 +243,40 @@ def test_errors_over_time_are_what_counters_grew_by(run):
 def test_the_scenario_to_copy_is_the_one_that_was_run(tmp_path, plan):
     result = samples.result(scenario=msgspec.to_builtins(plan))
     path = tmp_path / "scenario.toml"
-    path.write_text(reproduce.to_toml(result))
+    path.write_text(codes(result)[-1])
     assert load_scenario(str(path)) == plan
 
 
 def test_the_command_is_the_one_that_was_given(run, page):
-    command = reproduce.command_line(run.command)
+    command, again, _ = codes(run)
     assert shlex.split(command) == run.command
     assert command in Page(page).text
-    elsewhere = ["/opt/a b/subjectbus", "loadtest", "run", "x"]
-    assert reproduce.command_line(elsewhere) == "'/opt/a b/subjectbus' loadtest run x"
-    assert reproduce.command_line(["loadtest", "run", "x"]) == "subjectbus loadtest run x"
-    assert reproduce.command_line([]) == ""
-    aimed = samples.result(target="nats://h:4222")
-    assert reproduce.from_file(aimed) == "subjectbus loadtest run scenario.toml --target nats://h:4222"
+    assert again == "subjectbus loadtest run scenario.toml"
+    elsewhere = structs.replace(run, command=["/opt/a b/subjectbus", "loadtest", "run", "x"])
+    assert codes(elsewhere)[0] == "'/opt/a b/subjectbus' loadtest run x"
+    again, _ = codes(samples.result(target="nats://h:4222"))
+    assert again == "subjectbus loadtest run scenario.toml --target nats://h:4222"
+
+
+def test_the_seed_is_in_the_head_and_with_the_command(plain):
+    text = Page(plain).text
+    assert "seed 1" in text.partition("Summary")[0]
+    assert "Seed: 1. All random choices of the load follow from the seed." in text
 
 
 def test_each_host_has_its_environment_and_its_clock(run):
-    table = machines.environments(run)
+    (table,) = tables(run, "Environment")
     assert table.columns == ["", "a", "b", "c", "d"]
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows["cores"] == ["4", "8", "12", "16"]
     assert rows["sysctl.net.core.somaxconn"] == ["-", "4096", "4096", "4096"]
-    assert machines.tabulate(run).rows[1] == [
+    assert tables(run, "Machines")[0].rows[1] == [
         "b", "192.0.2.2", "requestor", "requestor 1", "+1,234.501000 s ± 0.080 ms", "complete",
     ]  # fmt: skip
-    alone = machines.environments(samples.result())
+    (alone,) = tables(samples.result(), "Environment")
     assert alone.columns == ["", "this run"]
     elsewhere = structs.replace(run, environment={"cores": 1})
-    assert machines.environments(elsewhere).columns == ["", "this run", "a", "b", "c", "d"]
+    assert tables(elsewhere, "Environment")[0].columns == ["", "this run", "a", "b", "c", "d"]
 
 
 def test_times_are_those_of_the_measured_phase(run):
@@ -268,7 +285,7 @@ def test_times_are_those_of_the_measured_phase(run):
     assert clock.points([(samples.CONNECTING_S + 1.5, 3.0)]) == [(1.5, 3.0)]
     assert over_time.clock_of(structs.replace(run, measured_from_s=11.4)).origin_s == 11.4
     never = over_time.clock_of(samples.result())
-    assert (never.origin_s, never.since, never.measured) == (0.0, "the run began", None)
+    assert (never.origin_s, never.since, never.measured_s) == (0.0, "the run began", None)
 
 
 def test_what_is_put_together_keeps_peaks_or_means():
@@ -296,7 +313,7 @@ def test_a_report_of_five_hours_stays_small(run):
         edges_us=[10.0 ** (1 + row / 8) for row in range(64)],
         counts=counts,
     )
-    page = render_report(
+    page = as_page(
         structs.replace(run, intervals=noise, timeline=looks, hosts=hosts, heatmap=dense, duration_s=seconds)
     )
     assert figures(page) == FIGURES[:-1]
@@ -305,48 +322,28 @@ def test_a_report_of_five_hours_stays_small(run):
     assert "Each point is the highest of 30 seconds" in page
 
 
-def test_results_of_earlier_versions_are_rendered(tmp_path, run):
-    table = json.loads(msgspec.json.encode(run))
-    for name in ("hosts", "heatmap", "command", "missing", "measured_from_s"):
-        del table[name]
-    for interval in table["intervals"]:
-        del interval["max_send_lag_us"]
-    del table["scenario"]["profile"]
-    (tmp_path / "result.json").write_text(json.dumps(table))
-    page = render_report(read_result(tmp_path))
-    assert figures(page) == [
-        "throughput",
-        "percentiles",
-        "latency-time",
-        "process-cpu",
-        "process-memory",
-        "errors",
-    ]
-    assert "subjectbus loadtest run scenario.toml" in page
-
-
 def test_a_run_that_measured_nothing_shows_what_it_has(run):
     failed = samples.collected(
         [], error="host b (192.0.2.2): lost", requestors=[], providers=[], counters=None
     )
     result = structs.replace(build_result(failed)[0], hosts=run.hosts, timeline=run.timeline[:5])
-    page = render_report(result)
+    page = as_page(result)
     assert figures(page)[0] == "host-cpu"
     assert "seconds since the run began" in page
     text = Page(page).text
     assert "The run failed: host b (192.0.2.2): lost" in text
     assert "Nothing was measured" in text
-    assert "No machine was sampled" in render_report(build_result(failed)[0])
+    assert "No machine was sampled" in as_page(build_result(failed)[0])
 
 
 def test_a_comparison_of_transports_has_its_chart_and_no_dead_links():
     result = test_transports.comparison()
-    page = render_report(result)
+    page = as_page(result)
     assert figures(page) == ["transport-time"]
-    table = transport_charts.draw(result.transports, "2014").table
+    table = transports.draw_times(result.transports, "2014").table
     assert table.columns == ["transport", "one caller", "64 callers", "published 2014"]
-    assert table.rows[0] == ["REST, a connection for each call", "500", "250", "1,492"]
-    assert transport_charts.draw([], "2014") is None
+    assert table.rows[0] == ["REST, a connection for each call", "500.0", "250.0", "1,492.2"]
+    assert transports.draw_times([], "2014") is None
     assert "conservation" in page.partition("<main>")[0]
     parsed = Page(page)
     ids = {attributes.get("id") for _, attributes in parsed.tags}
@@ -417,6 +414,5 @@ def test_colours_stand_out_and_are_told_apart_by_colour_blind_readers(plain, the
 
 
 def test_lines_differ_in_more_than_colour():
-    looks = {(style["color"], str(style["linestyle"])) for style in map(line_style, range(24))}
-    assert len(looks) == 24
-    assert len({str(line_style(number)["linestyle"]) for number in range(4)}) == 4
+    assert len({(style.colour, style.dashes) for style in map(line_style, range(24))}) == 24
+    assert len({line_style(number).dashes for number in range(4)}) == 4

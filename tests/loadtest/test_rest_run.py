@@ -6,8 +6,12 @@ from threading import Thread
 
 import pytest
 
+import loadtest
 from loadtest import read_result
-from loadtest.processes.child import PYTHON
+from loadtest.result.checks import failures
+from tests.loadtest import commands
+
+pytestmark = pytest.mark.process
 
 SMALL = {
     "users": 20,
@@ -16,23 +20,12 @@ SMALL = {
     "duration_s": 1,
     "timeout_s": 5,
     # No objective of speed: the machine may be busy with other tests.
-    "thresholds": '["achieved.timed_out == 0", "achieved.errors == 0", "achieved.disconnected == 0"]',
+    "thresholds": ["achieved.timed_out == 0", "achieved.errors == 0", "achieved.disconnected == 0"],
 }
 
 
-def run(folder, scenario, *arguments, **changes):
-    settings = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    return subprocess.run(
-        [*PYTHON, "subjectbus", "loadtest", "run", scenario, "--out", str(folder), *settings, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-
-
 def ask(folder, *arguments, **changes):
-    return run(folder, "autocomplete", *arguments, **{**SMALL, **changes})
+    return commands.run(folder, "autocomplete", *arguments, **{**SMALL, **changes})
 
 
 def closed(calls, **changes):
@@ -62,14 +55,13 @@ def test_requests_over_http_on_the_own_broker(tmp_path, transport, driver):
     assert wire.out == pytest.approx(wire.head_out + 32)
     assert wire.in_ == pytest.approx(wire.head_in + 256)
     assert 50 < wire.head_in < 250
-    assert "bytes/call, HTTP heads" in ended.stderr
+    assert "HTTP heads, bytes/call" in ended.stderr
 
 
-def test_an_open_loop_of_several_processes_with_a_sweep(tmp_path):
-    changes = {"transport": "rest", "rate": 300, "requestors": 2, "threads": 2, "sweep": "true", "users": 40}
-    ended = ask(tmp_path / "run", **changes)
-    assert ended.returncode == 0, ended.stderr
-    result = read_result(tmp_path / "run")
+def test_an_open_loop_of_several_processes_with_a_sweep():
+    changes = {"transport": "rest", "rate": 300, "requestors": 2, "threads": 2, "sweep": True, "users": 40}
+    result = loadtest.run("autocomplete", **{**SMALL, **changes})
+    assert result.holds, failures(result)
     assert result.sweep.received == 40
     assert result.achieved.sent == pytest.approx(300, rel=0.05)
     assert result.conservation.holds, result.conservation
@@ -91,16 +83,15 @@ def test_calls_that_take_too_long_fail_the_run(tmp_path):
     assert "calls: sent" in ended.stderr
 
 
-def test_requests_over_http_on_a_target(tmp_path, start_broker):
-    broker = start_broker(request_timeout_s=5)
-    ended = ask(tmp_path / "run", "--target", broker.url("http"), **closed(500, transport="rest-new"))
-    assert ended.returncode == 0, ended.stderr
-    result = read_result(tmp_path / "run")
-    assert (result.target, result.achieved.received) == (broker.url("http"), 500)
+def test_requests_over_http_on_a_target(start_broker):
+    url = start_broker(request_timeout_s=5).url("http")
+    result = loadtest.run("autocomplete", target=url, **{**SMALL, **closed(500, transport="rest-new")})
+    assert result.holds, failures(result)
+    assert (result.target, result.achieved.received) == (url, 500)
     # Of the scenario's own transport the target's scheme makes HTTP.
-    ended = ask(tmp_path / "ws", "--target", broker.url("http"), **closed(500))
-    assert ended.returncode == 0, ended.stderr
-    assert read_result(tmp_path / "ws").scenario["transport"] == "rest"
+    result = loadtest.run("autocomplete", target=url, **{**SMALL, **closed(500)})
+    assert result.holds, failures(result)
+    assert result.scenario["transport"] == "rest"
 
 
 def test_a_request_that_is_refused_is_an_error_by_its_status(tmp_path):
@@ -112,7 +103,7 @@ def test_a_request_that_is_refused_is_an_error_by_its_status(tmp_path):
     assert (result.achieved.sent, result.achieved.errors) == (50, 50)
     assert (result.achieved.statuses, result.wire) == ({"413": 50}, None)
     assert result.achieved.first_server_error.startswith("413 Content Too Large")
-    assert "errors from the server: " in ended.stderr
+    assert "Errors from the server: " in ended.stderr
     assert result.conservation.holds, result.conservation
     assert "published 0 = requests 0 + replies 0" in ended.stderr
 
@@ -120,7 +111,7 @@ def test_a_request_that_is_refused_is_an_error_by_its_status(tmp_path):
 @pytest.mark.parametrize("transport", ["rest", "rest-new"])
 def test_the_baseline_of_http(tmp_path, transport):
     changes = {"users": 10, "warmup_s": 0.2, "transport": transport, **closed(1000, outstanding=10)}
-    ended = run(tmp_path / "run", "http-byte", **changes)
+    ended = commands.run(tmp_path / "run", "http-byte", **changes)
     assert ended.returncode == 0, ended.stderr
     result = read_result(tmp_path / "run")
     assert (result.achieved.sent, result.achieved.received) == (1000, 1000)
@@ -131,11 +122,10 @@ def test_the_baseline_of_http(tmp_path, transport):
     assert "1,039,305" in ended.stderr
 
 
-def test_the_baseline_of_http_at_a_rate(tmp_path):
+def test_the_baseline_of_http_at_a_rate():
     changes = {"users": 10, "outstanding": 0, "rate": 200, "warmup_s": 0.2, "duration_s": 1}
-    ended = run(tmp_path / "run", "http-byte", **changes)
-    assert ended.returncode == 0, ended.stderr
-    result = read_result(tmp_path / "run")
+    result = loadtest.run("http-byte", **changes)
+    assert result.holds, failures(result)
     assert result.achieved.sent == pytest.approx(200, rel=0.05)
     assert result.achieved.sent == result.achieved.received
 
@@ -167,18 +157,18 @@ def site():
     server.server_close()
 
 
-def test_any_page_may_be_fetched(tmp_path, site):
+def test_any_page_may_be_fetched(site):
     changes = {"users": 4, "warmup_s": 0, **closed(100, outstanding=4)}
-    ended = run(tmp_path / "two", "http-byte", "--target", f"{site}/two?x=1", reply_bytes=2, **changes)
-    assert ended.returncode == 0, ended.stderr
-    assert read_result(tmp_path / "two").achieved.received == 100
-    ended = run(tmp_path / "size", "http-byte", "--target", f"{site}/two?x=1", **changes)
-    assert ended.returncode == 1
-    achieved = read_result(tmp_path / "size").achieved
+    result = loadtest.run("http-byte", target=f"{site}/two?x=1", reply_bytes=2, **changes)
+    assert result.holds, failures(result)
+    assert result.achieved.received == 100
+    result = loadtest.run("http-byte", target=f"{site}/two?x=1", **changes)
+    assert not result.holds
+    achieved = result.achieved
     assert (achieved.received, achieved.corrupt, achieved.errors) == (0, 100, 100)
-    ended = run(tmp_path / "gone", "http-byte", "--target", site, **changes)
-    assert ended.returncode == 1
-    achieved = read_result(tmp_path / "gone").achieved
+    result = loadtest.run("http-byte", target=site, **changes)
+    assert not result.holds
+    achieved = result.achieved
     assert (achieved.received, achieved.errors, achieved.statuses) == (0, 100, {"410": 100})
     assert achieved.first_server_error == "410 : gone"
 
@@ -197,16 +187,15 @@ def test_any_page_may_be_fetched(tmp_path, site):
     ],
 )
 def test_a_target_of_another_kind_is_one_line(tmp_path, scenario, changes, target, error):
-    ended = run(tmp_path / "run", scenario, "--target", target, **changes)
-    assert ended.returncode == 2
-    assert error in ended.stderr
-    assert ended.stderr.count("\n") == 1
+    with pytest.raises(loadtest.ScenarioError, match=error) as raised:
+        loadtest.run(scenario, target=target, out=tmp_path / "run", **changes)
+    assert "\n" not in str(raised.value)
     assert not (tmp_path / "run").exists()
 
 
 def test_transports_are_compared(tmp_path):
     changes = {"calls": 2000, "sequential_calls": 300, "outstanding": 8, "warmup_s": 0.2, "duration_s": 60}
-    ended = run(tmp_path / "run", "transports", **changes)
+    ended = commands.run(tmp_path / "run", "transports", **changes)
     assert ended.returncode == 0, ended.stderr
     result = read_result(tmp_path / "run")
     rows = {(row.transport, row.outstanding): row for row in result.transports}
@@ -233,10 +222,9 @@ def test_transports_are_compared(tmp_path):
 
 
 def test_a_comparison_that_is_interrupted_keeps_what_it_has(tmp_path):
-    command = [*PYTHON, "subjectbus", "loadtest", "run", "transports", "--out", str(tmp_path / "run")]
-    changes = ["sequential_calls=100", "calls=100_000_000", "outstanding=4", "warmup_s=0.1"]
-    words = [word for change in changes for word in ("--set", change)]
-    process = subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True)
+    changes = {"sequential_calls": 100, "calls": 100_000_000, "outstanding": 4, "warmup_s": 0.1}
+    command = commands.run_command(tmp_path / "run", "transports", **changes)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     for line in process.stderr:
         if "at once" in line:

@@ -16,13 +16,15 @@ from hdrh.histogram import HdrHistogram
 from hdrh.log import HistogramLogReader
 
 from loadtest import Scenario, read_result
-from loadtest.processes.child import PYTHON
-from loadtest.processes.interrupts import Interrupts
-from loadtest.processes.launch import Broker, Fleet, Seat
-from loadtest.processes.local import LocalMachine
-from loadtest.run.execution import require_limits
+from loadtest.runner.execution import require_limits
+from loadtest.workers.interrupts import Interrupts
+from loadtest.workers.local import LocalMachine
+from loadtest.workers.processes import BrokerProcess, RunProcesses, Slot
 from subjectbus import BrokerConfig, LimitError, limits
 from subjectbus.config import WebSocketConfig
+from tests.loadtest import commands
+
+pytestmark = pytest.mark.process
 
 SMALL = {
     "users": 50,
@@ -32,34 +34,17 @@ SMALL = {
     "duration_s": 2,
     "timeout_s": 3,
     # No objective of speed: the machine may be busy with other tests.
+    "max_send_lag_ms": 0,
     "thresholds": '["achieved.timed_out == 0", "achieved.errors == 0"]',
 }
 
 
 def command(folder, *arguments, **changes):
-    settings = [word for key, value in {**SMALL, **changes}.items() for word in ("--set", f"{key}={value}")]
-    return [
-        *PYTHON,
-        "subjectbus",
-        "loadtest",
-        "run",
-        "autocomplete",
-        "--out",
-        str(folder),
-        *settings,
-        *arguments,
-    ]
+    return commands.run_command(folder, "autocomplete", *arguments, **{**SMALL, **changes})
 
 
 def run(folder, *arguments, cwd=None, **changes):
-    return subprocess.run(
-        command(folder, *arguments, **changes),
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        cwd=cwd,
-    )
+    return commands.run(folder, "autocomplete", *arguments, cwd=cwd, **{**SMALL, **changes})
 
 
 def assert_every_request_is_accounted_for(result, seconds=2):
@@ -160,8 +145,8 @@ def test_the_broker_takes_lists_tables_and_listeners_that_are_off(tmp_path):
         echo=True,
         server_name='quoted "name"',
     )
-    with Fleet() as fleet:
-        fleet.brokers.append(broker := Broker(config, Seat(machine=LocalMachine())))
+    with RunProcesses() as processes:
+        processes.brokers.append(broker := BrokerProcess(config, Slot(machine=LocalMachine())))
         broker.wait_ready()
         assert set(broker.addresses) == {"tcp", "http"}
         host, port = broker.addresses["tcp"].split(":")
@@ -174,9 +159,9 @@ def test_the_broker_takes_lists_tables_and_listeners_that_are_off(tmp_path):
 
 @pytest.mark.parametrize("scheme", ["nats", "ws"])
 def test_a_run_against_a_target_with_its_process_sampled(tmp_path, scheme):
-    with Fleet() as fleet:
-        broker = Broker(BrokerConfig(), Seat(machine=LocalMachine()))
-        fleet.brokers.append(broker)
+    with RunProcesses() as processes:
+        broker = BrokerProcess(BrokerConfig(), Slot(machine=LocalMachine()))
+        processes.brokers.append(broker)
         broker.wait_ready()
         address = broker.addresses["tcp" if scheme == "nats" else "http"]
         ended = run(
@@ -188,7 +173,7 @@ def test_a_run_against_a_target_with_its_process_sampled(tmp_path, scheme):
         assert result.target == f"{scheme}://{address}"
         assert result.scenario["transport"] == ("tcp" if scheme == "nats" else "ws")
         assert result.server.rss_bytes > 1_000_000
-        fleet.require_alive()
+        processes.require_alive()
 
 
 @pytest.mark.parametrize("transport", ["tcp", "ws"])
@@ -270,7 +255,7 @@ def test_an_ignored_hangup_stays_ignored(tmp_path):
         if "measuring" in line:
             process.send_signal(signal.SIGHUP)
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == 0
     assert_every_request_is_accounted_for(read_result(tmp_path / "run"))
 
@@ -282,7 +267,7 @@ def test_a_signal_does_not_stop_results_from_being_written(tmp_path, number):
         if "writing results" in line:
             process.send_signal(number)
             break
-    process.communicate(timeout=60)
+    process.communicate(timeout=200)
     assert process.returncode == 0
     assert read_result(tmp_path / "run").error is None
     assert (tmp_path / "run" / "report.html").exists()
@@ -369,7 +354,7 @@ def test_an_interrupted_run_ends_its_processes_and_writes_what_it_has(tmp_path, 
     assert result.latency_us.count > 0
 
 
-@pytest.mark.parametrize(("word", "name"), [("serve", "broker"), ("loadtest.engine.worker", "provider")])
+@pytest.mark.parametrize(("word", "name"), [("serve", "broker"), ("loadtest.workers.worker", "provider")])
 def test_a_process_that_dies_ends_the_run_with_status_3(tmp_path, word, name):
     started = Started(tmp_path / "run")
     started.child(word).kill()

@@ -64,7 +64,7 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
     [
         ("usres=1", 'unknown key "usres" (did you mean "users"?)'),
         ("broker.shard=1", 'unknown key "broker.shard" (did you mean "shards"?)'),
-        ("users.count=1", '"users" is no table'),
+        ("users.count=1", '"users" is not a table'),
         ("users=many", "users: expected int, got str"),
         ("users=1.5", "users: expected int, got float"),
         ("users=0", "users: expected int >= 1"),
@@ -81,11 +81,11 @@ def test_a_file_is_a_scenario_named_after_itself(tmp_path):
         ("reply_bytes=15", "reply_bytes: expected int >= 16"),
         ("transport=udp", "transport: invalid enum value 'udp' (choose from ws, tcp, rest, rest-new)"),
         ("arrivals=random", "(choose from uniform, poisson)"),
-        ("name=../other", "name: expected a file's name, got '../other'"),
-        ("name=/tmp/other", "name: expected a file's name, got '/tmp/other'"),
+        ("name=../other", "name: expected a name that a file can have, got '../other'"),
+        ("name=/tmp/other", "name: expected a name that a file can have, got '/tmp/other'"),
         ("users", "expected KEY=VALUE"),
         ("=3", "expected KEY=VALUE"),
-        ("requestors=20000", "requestors: 20000 processes for 10000 users"),
+        ("requestors=20000", "requestors: 20000 processes are more than the 10000 users"),
     ],
 )
 def test_an_unusable_override_is_one_line(override, error):
@@ -107,28 +107,34 @@ def test_broadcast_is_the_workload_of_the_2025_run():
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [
-        (["providers=4"], 'providers: no key of the workload "broadcast"'),
-        (["requestors=2"], 'requestors: no key of the workload "broadcast"'),
+        (["providers=4"], 'providers: not a key of the workload "broadcast"'),
+        (["requestors=2"], 'requestors: not a key of the workload "broadcast"'),
         (["subject=4"], 'unknown key "subject" (did you mean "subjects"?)'),
         (["message_bytes=23"], "message_bytes: expected int >= 24"),
         (["outstanding=-1"], "outstanding: expected int >= 0"),
         (["outstanding=16"], "rate, outstanding: both are given"),
         (["rate=0"], "rate, outstanding: neither is given"),
-        (["rate=0", "outstanding=16", "arrivals=poisson"], "arrivals: a closed loop has no planned times"),
-        (["publishers=2"], "publishers: 2 for 1 subjects"),
-        (["users=4", "subjects=5"], "subjects: 5 subjects for 4 users"),
-        (["users=4", "processes=5"], "processes: 5 processes for 4 users"),
+        (
+            ["rate=0", "outstanding=16", "arrivals=poisson"],
+            "arrivals: poisson is not possible in a closed loop",
+        ),
+        (["publishers=2"], "publishers: 2 are more than the subjects (1)"),
+        (["users=4", "subjects=5"], "subjects: 5 subjects are more than the 4 users"),
+        (["users=4", "processes=5"], "processes: 5 processes are more than the 4 users"),
         (
             ["processes=2", "rate=0", "outstanding=16"],
             "outstanding: a closed loop needs all users in one process",
         ),
-        (["processes=2", "rate=50_001", "duration_s=20"], "follow 1,000,000 messages, not 1,000,020"),
-        (["workload=request"], 'subjects: no key of the workload "request"'),
+        (
+            ["processes=2", "rate=50_001", "duration_s=20"],
+            "at most 1,000,000 messages, but 1,000,020 are planned",
+        ),
+        (["workload=request"], 'subjects: not a key of the workload "request"'),
         (
             ["workload=fanout"],
-            "workload: 'fanout' is none (choose from request, broadcast, http-byte,",
+            "workload: 'fanout' is not a workload (choose from request, broadcast, http-byte,",
         ),
-        (["workload=[]"], "workload: [] is none"),
+        (["workload=[]"], "workload: [] is not a workload"),
     ],
 )
 def test_an_unusable_broadcast_is_one_line(overrides, error):
@@ -139,7 +145,7 @@ def test_an_unusable_broadcast_is_one_line(overrides, error):
 
 
 def test_keys_of_a_broadcast_are_none_of_a_request():
-    with pytest.raises(ScenarioError, match='subjects: no key of the workload "request"'):
+    with pytest.raises(ScenarioError, match='subjects: not a key of the workload "request"'):
         load_scenario("autocomplete", ["subjects=3"])
 
 
@@ -160,8 +166,8 @@ def test_a_closed_loop_has_a_number_outstanding_instead_of_a_rate(tmp_path):
 @pytest.mark.parametrize(
     ("override", "error"),
     [
-        ("outstanding=3", "outstanding: 3 for 4 requestor threads, which share it"),
-        ("arrivals=poisson", "arrivals: a closed loop has no planned times to be poisson"),
+        ("outstanding=3", "outstanding: 3 are fewer than the 4 requestor threads; each needs one"),
+        ("arrivals=poisson", "arrivals: poisson is not possible in a closed loop, which has no planned"),
     ],
 )
 def test_what_a_closed_loop_cannot_have(override, error):
@@ -190,7 +196,7 @@ def test_a_soak_watches_for_growth_while_connections_come_and_go():
         ("soak.growth_percent_per_hour.p99_us=-1", "expected float >= 0"),
         ("churn_rate=-1", "churn_rate: expected float >= 0.0"),
         ("churn_rate=inf", "churn_rate: expected a finite number"),
-        ("threads=50001", "churn_rate: 100000 users on 50001 requestor threads; each needs two"),
+        ("threads=50001", "churn_rate: 100000 users are too few for 50001 requestor threads"),
     ],
 )
 def test_what_a_soak_cannot_have(override, error):

@@ -22,19 +22,18 @@ def explore(search, holds):
 
 
 @pytest.mark.parametrize("precision", [0.001, 0.02, 0.2])
-@pytest.mark.parametrize("seed", range(20))
-def test_the_edge_of_a_server_without_noise_is_found(precision, seed):
-    source = random.Random(seed)
-    limit, lowest = 10 ** source.uniform(1, 6), 10.0
-    search = Search(lowest, None, precision)
-    tried = explore(search, lambda rate: rate <= limit)
-    assert search.held <= limit < search.failed
-    # Half a digit's rounding lies between what was asked for and what is found.
-    assert search.failed / search.held - 1 <= precision * 1.2
-    failures = Counter(rate for rate, _, outcome in tried if not outcome)
-    assert failures[search.failed] == 2
-    growth, bisection = log2(limit / lowest), log2(1 / precision)
-    assert len(tried) <= growth + bisection + 8
+def test_the_edge_of_a_server_without_noise_is_found(precision):
+    for seed in range(20):
+        limit, lowest = 10 ** random.Random(seed).uniform(1, 6), 10.0
+        search = Search(lowest, None, precision)
+        tried = explore(search, lambda rate, limit=limit: rate <= limit)
+        assert search.held <= limit < search.failed, seed
+        # Half a digit's rounding lies between what was asked for and what is found.
+        assert search.failed / search.held - 1 <= precision * 1.2, seed
+        failures = Counter(rate for rate, _, outcome in tried if not outcome)
+        assert failures[search.failed] == 2, seed
+        growth, bisection = log2(limit / lowest), log2(1 / precision)
+        assert len(tried) <= growth + bisection + 8, seed
 
 
 def test_a_failure_by_chance_near_the_edge_is_overruled():

@@ -6,19 +6,17 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
 from loadtest import read_result
-from loadtest.collect.build import build_result
-from loadtest.collect.soak import Look, Watch, build_soak
-from loadtest.engine.messages import Connect, EngineInterval
-from loadtest.plan.scenario import GrowthLimits, SoakPlan
-from loadtest.plan.target import parse_monitor
-from loadtest.processes.launch import Broker, Fleet, Worker
-from loadtest.sampling.monitor import HttpCounters
+from loadtest.runner.building.result import build_result
+from loadtest.runner.building.soak import PeriodSampler, Snapshot, build_soak
+from loadtest.sampling.monitor import open_monitor
 from loadtest.sampling.usage import Usage, count_descriptors
+from loadtest.scenario.kinds import GrowthLimits, SoakPlan
+from loadtest.workers.messages import Connect, EngineInterval
+from loadtest.workers.processes import BrokerProcess, RunProcesses, WorkerProcess
 from subjectbus import BrokerConfig
 from tests.loadtest import samples
 from tests.loadtest.test_processes import HERE, provider, wait_for
@@ -28,7 +26,7 @@ PLAN = SoakPlan(period_s=60.0)
 MB = 1_000_000
 
 
-def look(period: int, **changes) -> Look:
+def snapshot(period: int, **changes) -> Snapshot:
     """A steady broker that uses half a core, and a steady load."""
     at_s = 60.0 * period
     steady = {
@@ -37,7 +35,7 @@ def look(period: int, **changes) -> Look:
         "descriptors": 1030,
         "connections": 1016,
     }
-    return Look(period=period, **{**steady, **changes})
+    return Snapshot(period=period, **{**steady, **changes})
 
 
 def requestor(periods: int, latency_ns=lambda period: 1_000_000):
@@ -59,7 +57,7 @@ def failing(soak) -> list[str]:
 
 
 def test_a_steady_soak_holds_and_has_its_figures():
-    soak = build_soak(PLAN, [look(period) for period in range(31)], [requestor(30), requestor(30)])
+    soak = build_soak(PLAN, [snapshot(period) for period in range(31)], [requestor(30), requestor(30)])
     assert soak.holds, soak.trends
     assert [trend.name for trend in soak.trends] == list(GrowthLimits().__struct_fields__)
     assert len(soak.samples) == 30
@@ -83,7 +81,7 @@ def test_a_steady_soak_holds_and_has_its_figures():
     ],
 )
 def test_what_grows_is_named(name, grown):
-    soak = build_soak(PLAN, [look(n, **grown(n)) for n in range(31)], [requestor(30)])
+    soak = build_soak(PLAN, [snapshot(n, **grown(n)) for n in range(31)], [requestor(30)])
     assert failing(soak) == [name]
     assert not soak.holds
     assert soak.note is None
@@ -91,35 +89,37 @@ def test_what_grows_is_named(name, grown):
 
 def test_latency_that_grows_is_named():
     slower = requestor(30, lambda period: 1_000_000 + 100_000 * period)
-    soak = build_soak(PLAN, [look(period) for period in range(31)], [slower])
+    soak = build_soak(PLAN, [snapshot(period) for period in range(31)], [slower])
     assert failing(soak) == ["p50_us", "p99_us"]
 
 
 def test_the_first_third_may_grow():
     settling = [
-        look(n, broker=Usage(60.0 * n, 30.0 * n, min(100 + 10 * n, 200) * MB), descriptors=min(n, 10) * 100)
+        snapshot(
+            n, broker=Usage(60.0 * n, 30.0 * n, min(100 + 10 * n, 200) * MB), descriptors=min(n, 10) * 100
+        )
         for n in range(31)
     ]
     assert build_soak(PLAN, settling, [requestor(30)]).holds
 
 
 def test_the_limits_are_those_of_the_plan():
-    leaking = [look(n, broker=Usage(60.0 * n, 30.0 * n, (200 + n) * MB)) for n in range(31)]
+    leaking = [snapshot(n, broker=Usage(60.0 * n, 30.0 * n, (200 + n) * MB)) for n in range(31)]
     patient = SoakPlan(growth_percent_per_hour=GrowthLimits(broker_rss_bytes=40.0))
     assert build_soak(patient, leaking, [requestor(30)]).holds
 
 
 @pytest.mark.parametrize("periods", [0, 1, 13])
 def test_a_soak_too_short_to_judge_says_so_and_does_not_hold(periods):
-    soak = build_soak(PLAN, [look(period) for period in range(periods + 1)], [requestor(periods)])
+    soak = build_soak(PLAN, [snapshot(period) for period in range(periods + 1)], [requestor(periods)])
     judged = periods - periods // 3
     assert soak.note == (f"too short to judge: {judged} periods of 60 s after the first third, 10 are needed")
     assert not soak.holds
-    assert build_soak(PLAN, [look(period) for period in range(15)], [requestor(14)]).note is None
+    assert build_soak(PLAN, [snapshot(period) for period in range(15)], [requestor(14)]).note is None
 
 
 def test_what_is_not_visible_is_not_judged():
-    hidden = [look(n, broker=None, descriptors=None, connections=None) for n in range(31)]
+    hidden = [snapshot(n, broker=None, descriptors=None, connections=None) for n in range(31)]
     soak = build_soak(PLAN, hidden, [requestor(30)])
     assert [trend.name for trend in soak.trends] == ["load_rss_bytes", "p50_us", "p99_us"]
     assert soak.holds
@@ -127,25 +127,25 @@ def test_what_is_not_visible_is_not_judged():
 
 
 def test_a_period_that_nobody_saw_the_end_of_is_a_gap():
-    looks = [look(period) for period in range(31) if period != 12]
-    soak = build_soak(PLAN, looks, [requestor(30)])
+    snapshots = [snapshot(period) for period in range(31) if period != 12]
+    soak = build_soak(PLAN, snapshots, [requestor(30)])
     assert [sample.start_s for sample in soak.samples] == [60.0 * n for n in range(30) if n not in (11, 12)]
 
 
 def test_a_look_is_taken_once_at_the_end_of_each_period():
-    looks: list[Look] = []
-    watch = Watch(PLAN, 200.0, looks)
+    snapshots: list[Snapshot] = []
+    watch = PeriodSampler(PLAN, 200.0, snapshots)
     for elapsed_s in (0.2, 1.2, 59.9, 60.1, 61.0, 119.0, 185.0, 199.0, 400.0):
-        watch.look(elapsed_s, (None, None), lambda: 1, dict)
+        watch.sample(elapsed_s, (None, None), lambda: 1, dict)
     # The second was missed; after the third whole period nothing more is measured.
-    assert [look.period for look in looks] == [0, 1, 3]
+    assert [snapshot.period for snapshot in snapshots] == [0, 1, 3]
 
 
 @pytest.mark.parametrize("counters", [None, {}, {"connections": "many"}])
 def test_a_broker_that_does_not_tell_has_no_connections(counters):
-    looks: list[Look] = []
-    Watch(PLAN, 60.0, looks).look(0.0, (None, None), lambda: None, lambda: counters)
-    assert (looks[0].connections, looks[0].descriptors) == (None, None)
+    snapshots: list[Snapshot] = []
+    PeriodSampler(PLAN, 60.0, snapshots).sample(0.0, (None, None), lambda: None, lambda: counters)
+    assert (snapshots[0].connections, snapshots[0].descriptors) == (None, None)
 
 
 def test_descriptors_of_threads_that_share_a_table_count_once():
@@ -179,6 +179,7 @@ print(flush=True)
 """
 
 
+@pytest.mark.process
 def test_descriptors_of_threads_with_tables_of_their_own_are_all_seen():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", PARTED], **pipes) as process:
@@ -189,31 +190,32 @@ def test_descriptors_of_threads_with_tables_of_their_own_are_all_seen():
     assert count_descriptors(process.pid) is None
 
 
+@pytest.mark.process
 def test_the_brokers_own_count_of_connections_is_asked():
-    with Fleet() as fleet:
-        broker = Broker(BrokerConfig(shards=2), HERE)
-        fleet.brokers.append(broker)
+    with RunProcesses() as processes:
+        broker = BrokerProcess(BrokerConfig(shards=2), HERE)
+        processes.brokers.append(broker)
         broker.wait_ready()
-        worker = Worker("provider", provider(broker.addresses["tcp"], providers=20), HERE)
-        fleet.providers.append(worker)
+        worker = WorkerProcess("provider", provider(broker.addresses["tcp"], providers=20), HERE)
+        processes.providers.append(worker)
         worker.send(Connect())
         wait_for(lambda: worker.progress.phase == "connected")
-        looks: list[Look] = []
-        counters = HttpCounters(parse_monitor(broker.addresses["monitor"]))
-        Watch(PLAN, 60.0, looks).look(
-            0.0, (None, None), broker.process.count_descriptors, lambda: counters.fetch(time.monotonic() + 10)
+        snapshots: list[Snapshot] = []
+        counters = open_monitor(broker.addresses["monitor"])
+        PeriodSampler(PLAN, 60.0, snapshots).sample(
+            0.0, (None, None), broker.process.count_descriptors, lambda: counters.fetch(timeout_s=10)
         )
-    assert looks[0].connections == 20
-    assert looks[0].descriptors > 0
+    assert snapshots[0].connections == 20
+    assert snapshots[0].descriptors > 0
 
 
 def test_the_result_holds_only_if_the_soak_does():
     plan = samples.scenario(soak=PLAN, duration_s=1800.0)
-    steady = [look(period) for period in range(31)]
-    leaking = [look(n, broker=Usage(60.0 * n, 30.0 * n, (200 + n) * MB)) for n in range(31)]
+    steady = [snapshot(period) for period in range(31)]
+    leaking = [snapshot(n, broker=Usage(60.0 * n, 30.0 * n, (200 + n) * MB)) for n in range(31)]
     values = samples.values_ns(2000)
-    for looks, holds in ((steady, True), (leaking, False), ([], False)):
-        run = samples.collected(values, scenario=plan, looks=looks)
+    for snapshots, holds in ((steady, True), (leaking, False), ([], False)):
+        run = samples.collected(values, scenario=plan, snapshots=snapshots)
         result, _ = build_result(run)
         assert result.soak is not None
         assert result.conservation.holds
@@ -231,7 +233,7 @@ def test_connections_that_do_not_come_back_break_the_check(closed, back, holds):
     built, _ = build_result(samples.collected(values, scenario=plan, requestors=[result]))
     check = next(check for check in built.conservation.checks if check.name == "churn")
     assert check.holds is holds
-    assert f"closed {closed} of 50 planned = back {back}, failed attempts 3" in check.detail
+    assert f"closed {closed} of 50 planned = reconnected {back}, failed attempts 3" in check.detail
     assert (built.achieved.churned, built.achieved.reconnected) == (closed, back)
     assert built.achieved.reconnect_failures == 3
 
@@ -239,6 +241,7 @@ def test_connections_that_do_not_come_back_break_the_check(closed, back, holds):
 SHORT = {"users": 60, "warmup_s": 0.2, "churn_rate": 40, "soak.period_s": 1}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("transport", ["ws", "tcp"])
 def test_connections_come_and_go_and_nothing_is_lost(tmp_path, transport):
     ended = run(tmp_path / "run", **SHORT, transport=transport, requestors=2)

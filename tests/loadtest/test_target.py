@@ -3,7 +3,7 @@ import socket
 import pytest
 
 from loadtest.errors import RunError, TargetError
-from loadtest.plan.target import parse_target
+from loadtest.scenario.target import parse_target
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from msgspec import structs
 
-from loadtest.report.tabular import COLUMNS, encode_timeline
+from loadtest.report.parquet import COLUMNS, encode_timeline
 from loadtest.result.broker_view import BrokerSample
 from loadtest.result.schema import Host, HostSample, Result, Sample
 from tests.loadtest import samples
 
-PAGE = Path(__file__).parents[2] / "docs" / "loadtest" / "result-folder.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "result-folder.md"
 
 
 def look(t_s: float, phase: str, **changes) -> Sample:

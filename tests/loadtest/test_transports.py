@@ -6,17 +6,15 @@ import pytest
 from msgspec import structs
 
 from loadtest import FetchScenario, TransportsScenario, load_scenario
-from loadtest.collect.collected import WorkerReport
-from loadtest.engine.messages import RequestorResult, Traffic
 from loadtest.errors import ScenarioError
-from loadtest.experiments.transports import build_comparison
-from loadtest.plan.scenario import with_transport
-from loadtest.report.comparison import compare
-from loadtest.report.html import render_report
-from loadtest.report.markdown import to_markdown
 from loadtest.report.transports import findings, tables
 from loadtest.result.schema import Host, HostSample, TransportRun, read_result, write_result
+from loadtest.runner.building.collected import WorkerReport
+from loadtest.runner.transports import build_comparison
+from loadtest.scenario.kinds import with_transport
+from loadtest.workers.messages import RequestorResult, Traffic
 from tests.loadtest import samples
+from tests.loadtest.rendered import as_markdown, as_page, summary
 
 
 def test_the_shipped_comparison_is_that_of_2014():
@@ -53,22 +51,22 @@ def test_the_shipped_baseline_of_http():
         (
             "autocomplete",
             ["rate=0", "outstanding=8", "calls=3", "requestors=4"],
-            "calls: 3 for 4 requestor threads",
+            "calls: 3 are fewer than the 4 requestor threads",
         ),
         ("autocomplete", ["calls=-1"], "calls: expected int >= 0"),
         (
             "autocomplete",
             ["transport=rest", "rate=0", "outstanding=20_000"],
-            "outstanding: 20000 with 10000 users, who have one each over HTTP",
+            "outstanding: 20000 are more than the 10000 users; over HTTP each has one request",
         ),
-        ("soak", ["transport=rest-new"], "churn_rate: churn is not possible over HTTP: use ws or tcp"),
+        ("soak", ["transport=rest-new"], "churn_rate: churn is not possible over HTTP; set transport to ws"),
         ("autocomplete", ["provider_transport=rest"], "provider_transport: invalid enum value 'rest'"),
         ("broadcast", ["transport=rest"], "transport: invalid enum value 'rest' (choose from ws, tcp)"),
         ("http-byte", ["transport=ws"], "transport: invalid enum value 'ws' (choose from rest, rest-new)"),
-        ("http-byte", ["providers=1"], 'providers: no key of the workload "http-byte"'),
+        ("http-byte", ["providers=1"], 'providers: not a key of the workload "http-byte"'),
         ("http-byte", ["rate=10"], "rate, outstanding: both are given"),
-        ("transports", ["users=1"], 'users: no key of the workload "transports"'),
-        ("transports", ["transport=ws"], 'transport: no key of the workload "transports"'),
+        ("transports", ["users=1"], 'users: not a key of the workload "transports"'),
+        ("transports", ["transport=ws"], 'transport: not a key of the workload "transports"'),
         ("transports", ["outstanding=1"], "outstanding: expected int >= 2"),
         ("transports", ["transports=[]"], "transports: expected array of length >= 1"),
     ],
@@ -126,10 +124,10 @@ def test_bytes_are_divided_by_all_calls_that_were_answered():
     assert (wire.calls, wire.payload_out, wire.payload_in) == (4000, 32, 256)
     assert (wire.out, wire.in_, wire.head_out, wire.head_in) == (70, 205, 37.2, 73.8)
     assert (wire.payload, wire.total, wire.heads) == (288, 275, pytest.approx(111))
-    rows = {row.measure: row for row in compare(samples.build_result(run)[0])}
-    assert rows["bytes/call, on the wire"].run == "275.0"
-    assert rows["bytes/call, HTTP heads"].run == "111.0"
-    assert rows["connections opened"].run == "14"
+    rows = summary(samples.build_result(run)[0])
+    assert rows["on the wire, bytes/call"][0] == "275.0"
+    assert rows["HTTP heads, bytes/call"][0] == "111.0"
+    assert rows["connections opened"][0] == "14"
 
 
 def test_statuses_are_added_and_shown():
@@ -137,7 +135,7 @@ def test_statuses_are_added_and_shown():
     run = samples.collected(samples.values_ns(1950), requestors=[failing, failing])
     result = samples.build_result(run)[0]
     assert result.achieved.statuses == {"500": 2, "503": 4}
-    assert "by status: 500: 2, 503: 4." in render_report(result)
+    assert "by status: 500: 2, 503: 4." in as_page(result)
 
 
 def test_a_run_ends_with_the_calls_that_it_was_to_make():
@@ -194,23 +192,23 @@ def comparison(**rates: float):
 
 
 def test_the_transports_stand_side_by_side_for_each_number_of_callers():
-    (one, columns, rows), (many, _, others) = tables(comparison().transports)
-    assert (one, many) == ("One caller", "64 callers")
-    assert columns[1:] == [
+    one, many = tables(comparison().transports)
+    assert (one.title, many.title) == ("One caller", "64 callers")
+    assert one.columns[1:] == [
         "REST, a connection for each call",
         "REST, connections kept",
         "WebSocket",
         "TCP",
     ]
-    by_name, by_other = ({row[0]: row[1:] for row in part} for part in (rows, others))
+    by_name, by_other = ({row[0]: row[1:] for row in part} for part in (one.rows, many.rows))
     assert by_name["calls/s"] == ["4,000", "20,000", "21,000", "22,000"]
     assert by_other["calls/s"] == ["8,000", "40,000", "42,000", "44,000"]
     assert by_name["s for 2,000,000 calls at that rate"] == ["500.0", "100.0", "95.2", "90.9"]
     assert by_name["s for 2,000,000 calls, published 2014"] == ["1,492.2", "1,492.2", "825.6", "517.8"]
     assert by_name["on the wire, bytes/call"] == ["560.0", "530.0", "340.0", "330.0"]
     assert by_name["request heads, bytes/call"] == ["135.0", "120.0", "0.0", "0.0"]
-    assert by_name["server CPU, us/call"] == ["100.0", "12.0", "9.5", "9.0"]
-    assert by_name["client CPU, us/call"] == ["-"] * 4
+    assert by_name["broker CPU per call, µs"] == ["100", "12", "9.50", "9"]
+    assert by_name["load CPU per call, µs"] == ["-"] * 4
 
 
 def test_where_time_tells_nothing_apart_bytes_and_processor_time_do():
@@ -221,10 +219,10 @@ def test_where_time_tells_nothing_apart_bytes_and_processor_time_do():
     )
     assert said[1] == (
         "With one caller REST with connections kept is as quick as WebSocket; what tells them apart is "
-        "530 bytes on the wire for each call against 340, 240 of them heads and 12.0 us of the server's CPU "
+        "530 bytes on the wire for each call against 340, 240 of them heads and 12.0 µs of the server's CPU "
         "against 9.5."
     )
-    assert "takes 5.00 times the time of what kept connections take, and 88.0 us more" in said[2]
+    assert "takes 5.00 times the time of what kept connections take, and 88.0 µs more" in said[2]
     assert "5.25 times the time of WebSocket's and 5.50 times the time of TCP's" in said[3]
     assert "of REST: 1.81 times and 2.88 times." in said[3]
     assert [text.startswith("With 64 callers") for text in said] == [False] * 4 + [True] * 4
@@ -241,7 +239,7 @@ def test_one_transport_alone_is_compared_with_nothing():
 
 def test_the_comparison_is_written_as_html_and_markdown(tmp_path):
     result = comparison()
-    page, text = render_report(result), to_markdown(result)
+    page, text = as_page(result), as_markdown(result)
     for sentence in findings(result.transports):
         assert sentence.replace("'", "&#39;") in page
         assert sentence in text
@@ -310,7 +308,11 @@ def test_the_joined_result_has_the_machines_the_processes_and_the_command_of_its
     assert [seen.t_s for seen in host.samples] == [3.0, 8.0]
     assert [seen.t_s for seen in result.timeline] == [5.0, 10.0]
     assert host.processes == ["one", "broker", "two"]
-    text = to_markdown(result)
-    for said in ("rest, one caller: provider 1: no result", "subjectbus loadtest run transports", "## Hosts"):
+    text = as_markdown(result)
+    for said in (
+        "rest, one caller: provider 1: no result",
+        "subjectbus loadtest run transports",
+        "## Machines",
+    ):
         assert said in text
-    assert "subjectbus loadtest run transports" in render_report(result)
+    assert "subjectbus loadtest run transports" in as_page(result)

@@ -2,64 +2,40 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
 import venv
 import zipfile
 from email.parser import Parser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.packaging.conftest import run
 from tests.servers import ROOT, Broker
 
 if TYPE_CHECKING:
     from email.message import Message
+    from pathlib import Path
 
 # One process builds the wheel for all.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("packaging")]
+pytestmark = [
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("packaging"),
+    pytest.mark.process,
+    pytest.mark.wheel,
+]
 
 #: Panic texts that the compiler puts only into a build with overflow checks.
 DEBUG_BUILD_MARKS = (b"attempt to add with overflow", b"attempt to multiply with overflow")
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command outside the source tree; return its output, show it when it fails."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    # Without build isolation the build backend looks for its own command.
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel as pip builds it, on what cargo has compiled before."""
-    directory = tmp_path_factory.mktemp("wheel")
-    options = ("--no-deps", "--no-build-isolation", "--wheel-dir", directory)
-    run(sys.executable, "-m", "pip", "wheel", *options, ROOT, cwd=directory)
-    (wheel,) = directory.glob("*.whl")
-    return wheel
-
-
-def install(wheel: Path, extra: str, directory: Path) -> Path:
+def install(wheel: Path, extra: str, directory: Path, *options: str | Path) -> Path:
     """The folder of the commands of a clean environment with the wheel and what its extra asks for."""
     venv.create(directory, with_pip=True)
     requirement = f"subjectbus{extra} @ {wheel.as_uri()}"
-    run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", requirement, cwd=directory)
+    run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", *options, requirement, cwd=directory)
     return directory / "bin"
 
 
@@ -115,7 +91,7 @@ def test_contents(wheel: Path) -> None:
         "loadtest/scenarios/broadcast.toml",
         "loadtest/scenarios/http-byte.toml",
         "loadtest/scenarios/transports.toml",
-        "loadtest/report/templates/report.html.j2",
+        "loadtest/report/templates/page.html.j2",
     } <= shipped
 
 
@@ -144,8 +120,12 @@ def test_import_comes_from_the_wheel(installed: Path, tmp_path: Path) -> None:
 
 
 def test_serve(installed: Path, tmp_path: Path) -> None:
-    """The installed command starts, answers and drains."""
-    broker = Broker.start(tmp_path, command=str(installed / "subjectbus"))
+    check_that_it_serves(installed, tmp_path)
+
+
+def check_that_it_serves(commands: Path, directory: Path) -> None:
+    """Check that the installed command starts, answers and drains."""
+    broker = Broker.start(directory, command=str(commands / "subjectbus"))
     try:
         assert broker.varz()["connections"] == 0
     finally:
@@ -168,8 +148,9 @@ def test_the_light_install_is_light_and_names_the_extra_that_a_command_lacks(
 
 def test_the_load_test_installs_and_runs(wheel: Path, tmp_path: Path) -> None:
     commands = install(wheel, "[loadtest]", tmp_path / "venv")
-    assert size_mb(commands) < 260
+    assert size_mb(commands) < 150
     scenario = ("autocomplete", "--set", "users=10", "--set", "rate=100", "--set", "duration_s=1")
+    scenario += ("--set", "max_send_lag_ms=0")
     run(commands / "subjectbus", "loadtest", "run", *scenario, "--out", "result", cwd=tmp_path)
     assert (tmp_path / "result" / "report.html").is_file()
     assert not (tmp_path / "result" / "timeline.parquet").exists()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 Documents = dict[str, Any]
 
@@ -83,8 +83,10 @@ def documents(**varz: Any) -> Documents:
 
 
 @contextmanager
-def serving(answers: Documents) -> Iterator[str]:
+def serving(answers: Documents, note_port: Callable[[int], object] = int) -> Iterator[str]:
     """Serve `answers`, read anew for every request, at the URL that is yielded.
+
+    `note_port` is called with the client's port at each request.
 
     An answer is a document, or a whole response as bytes, status line and all; without one it is 404.
     """
@@ -93,6 +95,7 @@ def serving(answers: Documents) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            note_port(self.client_address[1])
             answer = answers.get(urlsplit(self.path).path)
             if isinstance(answer, bytes):
                 self.wfile.write(answer)

@@ -93,8 +93,9 @@ def test_the_version_is_that_of_the_distribution(capsys):
     assert capsys.readouterr().out.split()[-1] == version("subjectbus") == subjectbus.__version__
 
 
-def test_starting_the_command_imports_neither_loadtest_nor_matplotlib():
-    code = "import sys, subjectbus.cli; print({'loadtest', 'matplotlib', 'rich'} & set(sys.modules))"
+@pytest.mark.process
+def test_starting_the_command_imports_neither_loadtest_nor_jinja2():
+    code = "import sys, subjectbus.cli; print({'loadtest', 'jinja2', 'rich'} & set(sys.modules))"
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "set()"
 
@@ -109,11 +110,11 @@ def test_help_of_the_load_test_lists_its_commands_without_importing_them(capsys)
 
 
 def test_a_command_names_the_extra_that_it_needs(capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
     for module in [name for name in sys.modules if name.startswith("loadtest.")]:
         monkeypatch.delitem(sys.modules, module)
     assert cli.main(["loadtest", "run", "autocomplete"]) == 2
-    needs = "subjectbus loadtest run needs matplotlib: pip install 'subjectbus[loadtest]'"
+    needs = "subjectbus loadtest run needs jinja2: pip install 'subjectbus[loadtest]'"
     assert capsys.readouterr().err == f"subjectbus: error: {needs}\n"
 
 

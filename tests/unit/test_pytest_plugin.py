@@ -5,6 +5,10 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.process
+
 
 def run(folder: Path, tests: str) -> str:
     (folder / "test_project.py").write_text(textwrap.dedent(tests))
@@ -62,5 +66,5 @@ def test_messages_that_are_not_accounted_for_fail_the_session(tmp_path):
         """,
     )
     assert "1 passed, 1 error" in report, report
-    said = "5 messages had a receiver, but 3 were delivered, 1 dropped and 0 still wait"
+    said = "5 messages had a receiver, but 3 were delivered, 1 were dropped and 0 are pending"
     assert said in " ".join(report.split()), report

@@ -14,6 +14,8 @@ from subjectbus.errors import LimitError
 from tests.conftest import require_driver
 from tests.servers import ROOT
 
+pytestmark = pytest.mark.process
+
 COMMAND = [sys.executable, "-P", "-m", "subjectbus", "serve"]
 ANY = ["--tcp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--monitor", "127.0.0.1:0"]
 
@@ -119,7 +121,7 @@ def test_the_soft_descriptor_limit_is_raised_to_the_hard_one():
 def test_too_few_descriptors_are_said_with_both_numbers(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 20_000))
     limits.require_descriptors("the broker", 20_000 - limits.DESCRIPTOR_MARGIN)
-    with pytest.raises(LimitError, match=r"the broker needs 20001 open files, 20000 allowed"):
+    with pytest.raises(LimitError, match=r"the broker needs 20001 open files, but the hard limit is 20000"):
         limits.require_descriptors("the broker", 20_001 - limits.DESCRIPTOR_MARGIN)
 
 

@@ -7,6 +7,7 @@ import re
 import socket
 import threading
 from contextlib import suppress
+from itertools import product
 
 import pytest
 from rich.console import Console
@@ -17,7 +18,7 @@ from subjectbus.monitoring import SORTS, Endpoint, Monitor, Sample
 from subjectbus.printable import printable
 from subjectbus.top import view
 from subjectbus.top.figures import count, size
-from subjectbus.top.rates import Meter
+from subjectbus.top.rates import RateMeter
 from tests.unit.monitor_stand_in import documents, serving
 
 EVIL = "a\x1b[2J\x07\x9b31m\u202e\r\n\x7f\u2028[red]"
@@ -74,10 +75,10 @@ def test_unusable_urls(url, why, capsys):
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
 NO_MONITOR = "this is not the monitor listener"
 ANSWERS = {
-    "no JSON": (RESPONSE % (9, b"<p>hi</p>"), f"{NO_MONITOR}: the answer is no JSON object"),
-    "no object": (RESPONSE % (2, b"[]"), "the answer is no JSON object"),
-    "cut short": (RESPONSE % (100, b'{"cid": 7'), "the answer is no JSON object"),
-    "not UTF-8": (RESPONSE % (9, b'{"a":"\xff"}'), "the answer is no JSON object"),
+    "no JSON": (RESPONSE % (9, b"<p>hi</p>"), f"{NO_MONITOR}: the answer is not a JSON object"),
+    "no object": (RESPONSE % (2, b"[]"), "the answer is not a JSON object"),
+    "cut short": (RESPONSE % (100, b'{"cid": 7'), "the answer is not a JSON object"),
+    "not UTF-8": (RESPONSE % (9, b'{"a":"\xff"}'), "the answer is not a JSON object"),
     "another server": ({"server_id": "N1"}, "missing required field `server_name`"),
     "wrong type": ({**documents()["/varz"], "in_msgs": "many"}, "`$.in_msgs`"),
     "absent": (None, "status 404 Not Found: no such document"),
@@ -85,7 +86,7 @@ ANSWERS = {
         b'HTTP/1.1 400 \r\nContent-Length: 20\r\n\r\n{"detail":"\\u001b!"}',
         r"status 400: \x1b!",
     ),
-    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", f"{NO_MONITOR}: the answer is no HTTP"),
+    "no HTTP": (b"SSH-2.0-OpenSSH\r\n", f"{NO_MONITOR}: the answer is not HTTP"),
     "WebSocket alone": (
         b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n",
         f"{NO_MONITOR}: status 426 Upgrade Required",
@@ -202,29 +203,29 @@ def look(answers=None) -> Sample:
 
 
 def test_rates_go_by_the_brokers_clock():
-    meter = Meter(least_s=1.0)
-    meter.look(look())
+    meter = RateMeter(min_interval_s=1.0)
+    meter.add(look())
     assert meter.rates is None
     later = documents(uptime_s=3725.0, in_msgs=25, out_bytes=1060, conservation={"dropped": {"closed": 8}})
     later["/connz"]["connections"][0]["out_msgs"] = 106
     later["/varz"]["shard"][0]["turns"] = 150
-    meter.look(look(later))
+    meter.add(look(later))
     assert meter.rates is not None
     assert (meter.rates.seconds, meter.rates.in_msgs_per_s, meter.rates.out_msgs_per_s) == (2.0, 10.0, 0.0)
     assert (meter.rates.out_bytes_per_s, meter.rates.dropped_per_s) == (500.0, 4.0)
     assert (meter.clients, meter.turns) == ({7: (50.0, 0.0)}, {0: 25.0})
     soon = meter.rates
-    meter.look(look(documents(uptime_s=3725.5, in_msgs=1_000_000)))
+    meter.add(look(documents(uptime_s=3725.5, in_msgs=1_000_000)))
     assert meter.rates is soon
 
 
 @pytest.mark.parametrize("again", [{"server_id": "N2", "uptime_s": 9999.0}, {"uptime_s": 1.0}])
 def test_a_broker_that_started_again_has_no_rates_yet(again):
-    meter = Meter(least_s=0.0)
+    meter = RateMeter(min_interval_s=0.0)
     for varz in ({}, {"uptime_s": 3724.0}):
-        meter.look(look(documents(**varz)))
+        meter.add(look(documents(**varz)))
     assert meter.rates is not None
-    meter.look(look(documents(**again, in_msgs=0)))
+    meter.add(look(documents(**again, in_msgs=0)))
     assert meter.rates is None
     assert meter.clients == {}
 
@@ -244,26 +245,27 @@ def evil_documents(shards: int = 1, clients: int = 40):
 def draw(answers, columns: int, rows: int, *, shows_keys: bool = False) -> str:
     console = Console(force_terminal=True, color_system=None, width=columns, height=rows, markup=False)
     notes = [f"no answer: {EVIL}"]
-    state = view.State(Endpoint("broker", 1), Meter(0.0), look(answers), notes, shows_keys=shows_keys)
+    sample = answers if isinstance(answers, Sample) else look(answers)
+    state = view.State(Endpoint("broker", 1), RateMeter(0.0), sample, notes, shows_keys=shows_keys)
     with console.capture() as capture:
         console.print(view.screen(state, columns, rows))
     return capture.get()
 
 
-@pytest.mark.parametrize("columns", [40, 80, 120, 160, 300])
-@pytest.mark.parametrize("rows", [9, 19, 20, 24, 60])
 @pytest.mark.parametrize(("shards", "clients"), [(1, 40), (64, 40), (64, 1)])
 @pytest.mark.parametrize("shows_keys", [False, True], ids=["tables", "keys"])
-def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(columns, rows, shards, clients, shows_keys):
-    drawn = draw(evil_documents(shards, clients), columns, rows, shows_keys=shows_keys)
-    lines = drawn.splitlines()
-    assert len(lines) == rows
-    assert max(map(len, lines)) <= columns
-    assert drawn.replace("\n", "").isprintable()
-    assert lines[-1].startswith("q quit")
-    if columns >= 80 and (rows > 9 or not shows_keys):
-        assert "MSGS_TO" in drawn
-        assert "of 1.00M" in drawn
+def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(shards, clients, shows_keys):
+    sample = look(evil_documents(shards, clients))
+    for columns, rows in product([40, 80, 120, 160, 300], [9, 19, 20, 24, 60]):
+        drawn = draw(sample, columns, rows, shows_keys=shows_keys)
+        lines = drawn.splitlines()
+        assert len(lines) == rows, (columns, rows)
+        assert max(map(len, lines)) <= columns, (columns, rows)
+        assert drawn.replace("\n", "").isprintable(), (columns, rows)
+        assert lines[-1].startswith("q quit"), (columns, rows)
+        if columns >= 80 and (rows > 9 or not shows_keys):
+            assert "MSGS_TO" in drawn, (columns, rows)
+            assert "of 1.00M" in drawn, (columns, rows)
 
 
 @pytest.mark.parametrize("columns", [80, 100, 132, 200])
@@ -332,7 +334,7 @@ def test_a_narrow_screen_keeps_the_column_of_the_order():
     answers = documents()
     with serving(answers) as url:
         sample = Monitor(Endpoint.parse(url)).sample(sort="idle", limit=1)
-    state = view.State(Endpoint("broker", 1), Meter(0.0), sample)
+    state = view.State(Endpoint("broker", 1), RateMeter(0.0), sample)
     console = Console(width=60, color_system=None, markup=False)
     with console.capture() as capture:
         console.print(view.screen(state, 60, 24))
@@ -364,3 +366,45 @@ def test_once_json_is_one_object(capsys):
 def test_every_order_has_a_key():
     assert sorted(view.KEYS.values()) == sorted(SORTS)
     assert not {"q", "s", " ", *view.HELP_KEYS} & set(view.KEYS)
+
+
+def test_one_connection_serves_all_documents_and_a_closed_one_is_made_again():
+    ports = set()
+    answers = documents()
+    with serving(answers, ports.add) as url, Monitor(url) as monitor:
+        monitor.sample()
+        assert monitor.fetch("/varz")["server_id"] == "N1"
+        assert len(ports) == 1
+        monitor.close()
+        assert monitor.fetch("/connz", sort="cid", limit=1)["total"] == 1
+        assert len(ports) == 2
+
+
+def test_a_fetch_is_interrupted_by_another_thread():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monitor = Monitor(Endpoint("127.0.0.1", silent.getsockname()[1]), timeout_s=600)
+        failures = []
+
+        def fetch():
+            with pytest.raises(MonitorError) as raised:
+                monitor.fetch()
+            failures.append(str(raised.value))
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        connection, _ = silent.accept()
+        with connection:
+            connection.recv(4096)
+            monitor.interrupt()
+            thread.join(10)
+        assert not thread.is_alive()
+    assert failures == [f"{monitor.endpoint}/varz: the connection was closed without an answer"]
+
+
+def test_no_more_is_read_than_is_wanted():
+    with (
+        serving({"/varz": {"long": "x" * 1000}}) as url,
+        Monitor(url, max_bytes=100) as monitor,
+        pytest.raises(MonitorError, match="/varz: the answer is longer than 100 bytes"),
+    ):
+        monitor.fetch()

@@ -204,7 +204,7 @@ impl Default for Config {
             max_memory: Auto::Auto,
             max_subscriptions: 65_536,
             // So a message takes at most 13,768 look-ups for wildcards, about 0.6 ms, whatever
-            // clients subscribe to: see docs/architecture.md.
+            // clients subscribe to: see docs/explanation/bounds.md.
             max_subject_tokens: 16,
             max_subject_wildcards: 5,
             max_subject_length: 1024,

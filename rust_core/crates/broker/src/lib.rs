@@ -2,7 +2,7 @@
 //! table.
 //!
 //! A shard is a composition of parts. Each owns its state and its methods, and knows only lower parts:
-//! `docs/architecture.md` has the picture. Data that sessions and mail hold knows nothing of the reactor's
+//! `docs/explanation/architecture.md` has the picture. Data that sessions and mail hold knows nothing of the reactor's
 //! side of a shard.
 //!
 //! | module | holds |

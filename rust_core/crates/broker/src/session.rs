@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_session_stays_small() {
-        // A million of them: see docs/architecture.md on memory.
+        // A million of them: see docs/explanation/bounds.md on memory.
         assert!(size_of::<Session>() <= 240, "{}", size_of::<Session>());
     }
 

@@ -1,7 +1,7 @@
 //! The table of metrics, which `/varz`, `/metrics` and `/history` read.
 //!
 //! Each metric stands here once: its name for Prometheus, its help, its labels, its places in `/varz` and
-//! its columns in `/history`. `docs/operations/metrics.md` says the same with more words; a test compares
+//! its columns in `/history`. `docs/reference/metrics.md` says the same with more words; a test compares
 //! both. Metrics that are one number of each shard are [`Counter`], [`Flow`] and [`Gauge`]; the others are
 //! [`Composite`], and `monitor::snapshot` knows their values.
 

@@ -125,7 +125,8 @@ impl List {
         // SAFETY: zero is a value of all fields.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = vectors.as_ptr().cast_mut();
-        header.msg_iovlen = vectors.len();
+        // A size_t in glibc, an int in musl.
+        header.msg_iovlen = vectors.len() as _;
         Self {
             header,
             _vectors: vectors,

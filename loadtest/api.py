@@ -1,0 +1,487 @@
+"""Load tests as functions: what the commands do, for Python programs, notebooks and tests.
+
+`run`, `repeat` and `capacity` start a broker of their own, or load the one at `target`, and block until the
+result is there. `compare` sets results side by side. None of them prints anything unless told to.
+
+The processes of a run end with the call, whatever happens to it.
+
+In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run first: what was collected is written, and
+then the program gets the signal as it would have, Ctrl-C as KeyboardInterrupt. The functions may be called
+from other threads, too. A run there goes on to its end: Python gives signals to the main thread alone.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from loadtest.errors import ArgumentError, RunError
+from loadtest.experiments.capacity import find_capacity, plan_baseline, plan_search
+from loadtest.experiments.compare import Source, compare_runs, read_sides
+from loadtest.experiments.repeat import repeat as repeat_runs
+from loadtest.report import artifacts
+from loadtest.report import capacity as capacity_report
+from loadtest.report import repeated as repeated_report
+from loadtest.report.live import Console
+from loadtest.report.terminal import Screen
+from loadtest.result.capacity import Capacity
+from loadtest.result.comparison import Comparison
+from loadtest.result.folder import claimed
+from loadtest.result.paths import flatten
+from loadtest.result.repeated import Repeated
+from loadtest.result.schema import Result, Sample
+from loadtest.result.thresholds import parse_thresholds, thresholds_of
+from loadtest.runner.execution import Options, require_limits
+from loadtest.runner.placement import HostBinding, fit_to_hosts
+from loadtest.runner.single import run_plan
+from loadtest.runner.view import Display, WorkerRow
+from loadtest.scenario.inventory import load_inventory
+from loadtest.scenario.kinds import Plan, Scenario, TransportsScenario, with_transport
+from loadtest.scenario.load import load_scenario
+from loadtest.scenario.target import parse_target
+from loadtest.workers.child import parse_cpus
+from loadtest.workers.interrupts import Interrupts
+from loadtest.workers.messages import Progress
+from subjectbus import Monitor
+
+FilePath = str | os.PathLike[str]
+Cpus = str | Collection[int]
+"""Processors of this machine: a list such as "0,2-3", or their numbers."""
+ProgressOption = bool | Callable[[Sample], None]
+"""Whether to show progress on standard error, or what is called with each sample, once a second."""
+
+_LEAST_RUNS = 2
+_LEAST_SIDES = 2
+_PLAIN_WIDTH = 100
+
+
+def run(
+    scenario: FilePath | Plan,
+    *,
+    target: str | None = None,
+    monitor: str | None = None,
+    hosts: FilePath | None = None,
+    server_pid: int | None = None,
+    broker_cpus: Cpus | None = None,
+    load_cpus: Cpus | None = None,
+    out: FilePath | None = None,
+    progress: ProgressOption = False,
+    command: Sequence[str] | None = None,
+    **overrides: Any,  # noqa: ANN401 - of the scenario's keys
+) -> Result:
+    """Run a scenario once and return its result.
+
+    A threshold or check that fails is no error: `result.holds` says whether all hold.
+
+    Args:
+        scenario: The name of a shipped scenario, the path of a TOML file, or a scenario.
+        target: URL of a running server, `nats://H:P`, `ws://H:P/` or `http://H:P/`; None starts a broker.
+        monitor: URL of the target's monitor, whose counters are set beside the load's.
+        hosts: Path of a hosts file; None runs everything on this machine.
+        server_pid: The target's process on this machine, whose processor time and memory are sampled.
+        broker_cpus: Processors of the broker that is started; None leaves them to the kernel.
+        load_cpus: Processors of requestors and providers; None leaves them to the kernel.
+        out: Folder for result and reports, made if it is missing; None writes nothing.
+        progress: Whether to show progress, or a function that is called with each sample.
+        command: Command to be kept in the result for doing the run again; None makes it of these arguments.
+        overrides: New values of the scenario's keys, such as `users=1000`; `**{"broker.shards": 2}` for a
+            key of a table.
+
+    Raises:
+        UsageError: Arguments that cannot be used, among them ScenarioError, TargetError, ThresholdError and
+            HostsFileError. Nothing was started, and no folder is left.
+        RunError: The run failed, `error.result` has what was collected; or the disk did not take the result.
+        KeyboardInterrupt: Ctrl-C in the main thread.
+    """
+    where = _Where(target, monitor, hosts, server_pid, broker_cpus, load_cpus)
+    command = _command("run", scenario, where, overrides) if command is None else command
+    with _prepared(load_scenario(scenario, overrides), where, out, progress, command) as job:
+        result = job.run(job.plan, job.folder)
+    if result.error is not None:
+        raise RunError(result.error, result)
+    return result
+
+
+def repeat(
+    scenario: FilePath | Plan,
+    times: int,
+    *,
+    target: str | None = None,
+    monitor: str | None = None,
+    hosts: FilePath | None = None,
+    server_pid: int | None = None,
+    broker_cpus: Cpus | None = None,
+    load_cpus: Cpus | None = None,
+    out: FilePath | None = None,
+    progress: ProgressOption = False,
+    command: Sequence[str] | None = None,
+    **overrides: Any,  # noqa: ANN401 - of the scenario's keys
+) -> Repeated:
+    """Run a scenario several times and return median and spread of each metric.
+
+    Args:
+        scenario: As for `run`, like all arguments that are not named here.
+        times: Number of runs, at least 2.
+        target: As for `run`.
+        monitor: As for `run`.
+        hosts: As for `run`.
+        server_pid: As for `run`.
+        broker_cpus: As for `run`.
+        load_cpus: As for `run`.
+        out: Folder for the summary, and for each run in `run-1` and so on; None writes nothing.
+        progress: As for `run`.
+        command: As for `run`.
+        overrides: As for `run`.
+
+    Raises:
+        UsageError: As for `run`.
+        RunError: A run failed, after which none followed; `error.result` has the summary.
+        KeyboardInterrupt: Ctrl-C in the main thread; with `out` the runs before it are there.
+    """
+    if times < _LEAST_RUNS:
+        raise ArgumentError("times", f"expected {_LEAST_RUNS} runs or more, got {times}")
+    where = _Where(target, monitor, hosts, server_pid, broker_cpus, load_cpus)
+    if command is None:
+        command = _command("run", scenario, where, overrides, repeat=times)
+    with _prepared(load_scenario(scenario, overrides), where, out, progress, command) as job:
+        summary = repeat_runs(
+            times, job.plan, job.folder, job.run, job.interrupts, job.tell, command=job.options.command
+        )
+        job.interrupts.hold()
+        if job.folder is not None:
+            artifacts.write_pages(repeated_report.to_document(summary), job.folder)
+    if summary.error is not None:
+        raise RunError(summary.error, summary)
+    return summary
+
+
+def capacity(
+    scenario: FilePath | Plan,
+    *,
+    slo: str | Iterable[str] = (),
+    from_rate: float | None = None,
+    to_rate: float | None = None,
+    precision: float = 0.02,
+    probe_s: float = 10.0,
+    baseline: FilePath | Capacity | None = None,
+    tolerance: float = 5.0,
+    target: str | None = None,
+    monitor: str | None = None,
+    hosts: FilePath | None = None,
+    server_pid: int | None = None,
+    broker_cpus: Cpus | None = None,
+    load_cpus: Cpus | None = None,
+    out: FilePath | None = None,
+    progress: ProgressOption = False,
+    command: Sequence[str] | None = None,
+    **overrides: Any,  # noqa: ANN401 - of the scenario's keys
+) -> Capacity:
+    """Search for the highest rate of a scenario that holds the objectives, and return the search.
+
+    If not even the lowest rate holds, its `capacity` is None and its `ending` is "none".
+
+    Args:
+        scenario: As for `run`, like all arguments that are not named here.
+        slo: Objectives such as "latency_us.p99 < 100000"; none takes the scenario's thresholds.
+        from_rate: The lowest rate; None takes an eighth of the scenario's.
+        to_rate: The highest rate; None sets no bound.
+        precision: How close the rate that holds and the one that fails are brought, 0.0005 to 0.5.
+        probe_s: Seconds of each run's measured phase, at least 1.
+        baseline: An earlier search with the same objectives, or its folder: `holds` is False if the capacity
+            has fallen by more than `tolerance` since.
+        tolerance: Percent by which the capacity may be below the baseline's.
+        target: As for `run`.
+        monitor: As for `run`.
+        hosts: As for `run`.
+        server_pid: As for `run`.
+        broker_cpus: As for `run`.
+        load_cpus: As for `run`.
+        out: Folder for the search, and each of its runs in `probe-01-2500` and so on; None writes nothing.
+        progress: As for `run`.
+        command: As for `run`.
+        overrides: As for `run`.
+
+    Raises:
+        UsageError: As for `run`.
+        RunError: A run broke before anything was measured; `error.result` has the search so far.
+        KeyboardInterrupt: Ctrl-C in the main thread; with `out` the search so far is there.
+    """
+    slos = (slo,) if isinstance(slo, str) else tuple(slo)
+    parse_thresholds(slos)
+    where = _Where(target, monitor, hosts, server_pid, broker_cpus, load_cpus)
+    if command is None:
+        bounds: dict[str, object] = {
+            "from": from_rate,
+            "to": to_rate,
+            "precision": precision,
+            "probe-s": probe_s,
+        }
+        if baseline is not None and not isinstance(baseline, Capacity):
+            bounds |= {"baseline": os.fspath(baseline), "tolerance": tolerance}
+        command = _command("capacity", scenario, where, overrides, slo=slos, **bounds)
+    plan = load_scenario(scenario, overrides)
+    as_search = partial(
+        plan_search,
+        slos=slos,
+        from_rate=from_rate,
+        to_rate=to_rate,
+        precision=precision,
+        probe_s=probe_s,
+        baseline=None if baseline is None else plan_baseline(baseline, tolerance),
+    )
+    as_search(plan)  # a search that makes no sense is refused before anything is done
+    with _prepared(plan, where, out, progress, command) as job:
+        search = replace(as_search(job.plan), target=target, command=job.options.command)
+        found = find_capacity(search, job.folder, job.run, job.interrupts, job.tell)
+        job.interrupts.hold()
+        if job.folder is not None and found.probes:
+            artifacts.write_pages(capacity_report.to_document(found), job.folder)
+    if found.ending in ("interrupted", "failed"):
+        raise RunError(found.explanation, found)
+    return found
+
+
+def compare(
+    runs: Sequence[Source] | Mapping[str, Source], *, tolerance: float = 5.0, judge: Sequence[str] = ()
+) -> Comparison:
+    """Set runs side by side and return the comparison; the first one is the baseline.
+
+    `comparison.regressions` says what is worse than in the baseline, a sentence each.
+
+    Args:
+        runs: At least two, by name if a mapping. Each is the folder of one run or of repeated ones, a
+            result, or the results of several runs of the same.
+        tolerance: Percent by which a judged metric may be worse than the baseline's.
+        judge: Names of the metrics to judge, such as "latency_us.max"; none judges those that are by default.
+
+    Raises:
+        UsageError: Fewer than two, a negative tolerance, or an unknown metric.
+        ScenarioError: A folder that has no result, or one that cannot be read.
+    """
+    if len(runs) < _LEAST_SIDES:
+        raise ArgumentError("runs", f"{_LEAST_SIDES} results or more are needed, got {len(runs)}")
+    if not tolerance >= 0:
+        raise ArgumentError("tolerance", f"expected a percentage of at least 0, got {tolerance:g}")
+    return compare_runs(read_sides(runs), tolerance / 100, judge)
+
+
+def open_screen(*, quiet: bool = False) -> Screen:
+    """Return standard error as a screen that is wide enough for a table."""
+    screen = Screen(stderr=True, quiet=quiet)
+    if not screen.is_terminal:
+        screen.width = max(screen.width, _PLAIN_WIDTH)
+    return screen
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Server, machines and processors of a run, as given."""
+
+    target: str | None
+    monitor: str | None
+    hosts: FilePath | None
+    server_pid: int | None
+    broker_cpus: Cpus | None
+    load_cpus: Cpus | None
+
+    def options(self, plan: Plan, command: Sequence[str]) -> tuple[Plan, Options]:
+        """Return the scenario as the target makes it run, and how it is run; UsageError if it cannot be."""
+        self._refuse_contradictions()
+        thresholds_of(plan)
+        target, monitor = None, None
+        if self.target is not None:
+            target = parse_target(self.target)
+            plan = with_transport(plan, target.transport)
+            monitor = self.monitor or plan.monitor
+        return plan, Options(
+            target=target,
+            monitor=str(Monitor(monitor).endpoint) if monitor else None,
+            server_pid=self.server_pid,
+            broker_cpus=_parse_cpus(self.broker_cpus),
+            load_cpus=_parse_cpus(self.load_cpus),
+            command=list(command),
+        )
+
+    def _refuse_contradictions(self) -> None:
+        if self.target is None and self.server_pid is not None:
+            raise ArgumentError("server_pid", "the own broker is sampled anyway; it goes with a target")
+        if self.target is None and self.monitor is not None:
+            raise ArgumentError("monitor", "the own broker's is read anyway; it goes with a target")
+        if self.target is not None and self.broker_cpus is not None:
+            raise ArgumentError("broker_cpus", "there is no own broker with a target")
+        if self.hosts is not None:
+            for name in ("broker_cpus", "load_cpus", "server_pid"):
+                if getattr(self, name) is not None:
+                    raise ArgumentError(name, "is of this machine; a hosts file has cpus for each host")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Job:
+    """Something to be run, ready to begin."""
+
+    plan: Plan
+    options: Options
+    folder: Path | None
+    progress: ProgressOption
+    interrupts: Interrupts
+
+    def run(self, plan: Plan, folder: Path | None) -> Result:
+        """Run a plan and write its folder, if it is to have one; return the result, also of a failed run."""
+        if folder is None:
+            with _scratch_folder() as scratch:
+                result, _ = run_plan(plan, scratch, self.options, self._display(plan), self.interrupts)
+                return result
+        with claimed(folder):
+            result, logged = run_plan(plan, folder, self.options, self._display(plan), self.interrupts)
+            try:
+                artifacts.write_folder(result, logged, folder)
+            except RunError as error:
+                error.result = result
+                raise
+        return result
+
+    def tell(self, text: str) -> None:
+        """Show a line between runs."""
+        if self.progress is True:
+            open_screen().print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def _display(self, plan: Plan) -> Display:
+        if callable(self.progress):
+            return _Listener(self.progress)
+        return Console(plan, quiet=not self.progress)
+
+
+@dataclass(frozen=True)
+class _Listener:
+    """A display that hands samples on."""
+
+    listen: Callable[[Sample], None]
+
+    def show(self, sample: Sample, progress: Progress, rows: Sequence[WorkerRow]) -> None:  # noqa: ARG002
+        """Hand the sample on."""
+        self.listen(sample)
+
+    def announce(self, text: str) -> None:
+        """Leave it unsaid."""
+
+    def of_part(self, scenario: Scenario) -> Self:  # noqa: ARG002 - as displays have it
+        """Return the same for one of several runs."""
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Need no end."""
+
+
+@contextmanager
+def _prepared(
+    plan: Plan, where: _Where, out: FilePath | None, progress: ProgressOption, command: Sequence[str]
+) -> Iterator[_Job]:
+    """Make everything ready, the machines of a hosts file among it; signals are taken until the end.
+
+    The folder is claimed before any machine is connected to.
+    """
+    plan, options = where.options(plan, command)
+    folder = None if out is None else Path(out)
+    with _interruptible() as interrupts, claimed(folder) if folder is not None else nullcontext():
+        job = _Job(plan=plan, options=options, folder=folder, progress=progress, interrupts=interrupts)
+        if where.hosts is not None:
+            with _on_hosts(job, Path(where.hosts)) as job:
+                yield job
+            return
+        for part in plan.runs() if isinstance(plan, TransportsScenario) else [plan]:
+            require_limits(part)
+        yield job
+
+
+@contextmanager
+def _on_hosts(job: _Job, hosts_file: Path) -> Iterator[_Job]:
+    plan, has_target = job.plan, job.options.target is not None
+    if isinstance(plan, TransportsScenario):
+        raise ArgumentError("hosts", f"scenario {plan.name} compares transports on one machine")
+    inventory = load_inventory(hosts_file)
+    inventory.require_roles(has_target=has_target, needs_providers=isinstance(plan, Scenario))
+    plan = fit_to_hosts(plan, inventory.hosts, has_target=has_target)
+    # Imported here: SSH takes a while to load, and most runs are on one machine.
+    from loadtest.hosts.machines import open_machines  # noqa: PLC0415
+
+    with open_machines(inventory.hosts, job.tell) as machines:
+        hosts = [HostBinding(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
+        yield replace(job, plan=plan, options=replace(job.options, hosts=hosts))
+
+
+@contextmanager
+def _interruptible() -> Iterator[Interrupts]:
+    """Take signals inside, and pass the first one on at the end."""
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            yield interrupts
+    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):  # it is on its way already
+            interrupts.pass_on()
+        raise
+    interrupts.pass_on()
+
+
+@contextmanager
+def _scratch_folder() -> Iterator[Path]:
+    """A folder that stays only if something was written into it."""
+    folder = Path(tempfile.mkdtemp(prefix="loadtest-"))
+    try:
+        yield folder
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def _parse_cpus(cpus: Cpus | None) -> frozenset[int] | None:
+    text = _cpu_list(cpus)
+    return None if text is None else parse_cpus(text)
+
+
+def _cpu_list(cpus: Cpus | None) -> str | None:
+    return cpus if cpus is None or isinstance(cpus, str) else ",".join(map(str, cpus))
+
+
+def _command(
+    name: str,
+    scenario: FilePath | Plan,
+    where: _Where,
+    overrides: Mapping[str, Any],
+    **options: object,
+) -> list[str]:
+    """Return the command that does the same; nothing for a scenario that was made by a program."""
+    if not isinstance(scenario, str | os.PathLike):
+        return []
+    words = ["subjectbus", "loadtest", name, os.fspath(scenario)]
+    for key, value in flatten(msgspec.to_builtins(overrides)):
+        # A JSON text is a TOML value, too; TOML has no null.
+        words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"] if value is not None else []
+    given = {
+        **options,
+        "target": where.target,
+        "monitor-url": where.monitor,
+        "hosts": None if where.hosts is None else os.fspath(where.hosts),
+        "server-pid": where.server_pid,
+        "broker-cpus": _cpu_list(where.broker_cpus),
+        "load-cpus": _cpu_list(where.load_cpus),
+    }
+    for option, value in given.items():
+        if value is None:
+            continue
+        each = value if isinstance(value, tuple) else [value]
+        words += [word for one in each for word in (f"--{option}", str(one))]
+    return words

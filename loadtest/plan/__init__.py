@@ -1,1 +1,0 @@
-"""What is to be run: scenarios, targets, hosts."""

@@ -1,1 +1,0 @@
-"""The processes of a run: how they start, are spoken to, and always end."""

@@ -1,1 +1,0 @@
-"""One run of a scenario: who does what when, watched while it goes."""

@@ -1,0 +1,1 @@
+"""Definition of runs: scenarios, rate profiles, targets and hosts files."""

@@ -1,0 +1,310 @@
+"""Hosts files: the machines of a run, typed; one TOML table for each, and defaults for all.
+
+```toml
+[defaults]
+user = "bench"
+key = "~/.ssh/id_ed25519"
+
+[[hosts]]
+name = "a"
+address = "192.0.2.1"
+roles = ["broker"]
+```
+"""
+
+import ipaddress
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta, Struct, structs
+
+from loadtest.errors import HostsFileError
+from subjectbus import settings
+from subjectbus.errors import ConfigError
+
+Role = Literal["broker", "requestor", "provider"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+Count = Annotated[int, Meta(ge=1)]
+_NAME_LENGTH = 40
+_CPU_DIGITS = 4  # more than any machine has
+_REQUIRED = {
+    "name": 'what progress and reports call it, such as "a"',
+    "address": "its name or IP address",
+    "roles": f"any of {', '.join(ROLES)}",
+}
+
+
+class HostDefaults(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keys that `[defaults]` may give for all hosts."""
+
+    port: Annotated[int, Meta(ge=1, le=65535, description="Port of the OpenSSH server.")] = 22
+    user: Annotated[
+        str | None, Meta(description="Login name. Left out: from ~/.ssh/config, or the user's here.")
+    ] = None
+    key: Annotated[
+        str | None,
+        Meta(
+            description="Path of the private key. Left out: those of the SSH agent and in ~/.ssh. A password"
+            " is never asked for."
+        ),
+    ] = None
+    known_hosts: Annotated[
+        str | None,
+        Meta(
+            description="Path of the file with the keys of hosts. Left out: ~/.ssh/known_hosts and the "
+            "system's."
+        ),
+    ] = None
+    python: Annotated[
+        str | None,
+        Meta(
+            description="Path on the host of an interpreter that has this build installed, used as it is. "
+            "Left out: the build is installed."
+        ),
+    ] = None
+    data_address: Annotated[
+        str | None,
+        Meta(
+            description="Address at which the other hosts reach its broker, if not `address`: that of a "
+            "faster network."
+        ),
+    ] = None
+    cpus: Annotated[str | None, Meta(description='Processors of its processes, such as "0,2-3".')] = None
+    sources: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses of the host to connect from, in turn, if one has too few ports: each has "
+            "some 28,000."
+        ),
+    ] = ()
+    threads: Annotated[
+        Annotated[int, Meta(ge=1, le=1024)] | None,
+        Meta(
+            description="Threads of each of its processes, for a broker its shards. Left out: as the "
+            "scenario says."
+        ),
+    ] = None
+    driver: Annotated[
+        Literal["auto", "epoll", "uring"] | None,
+        Meta(description="How its processes ask the kernel for events. Left out: as the scenario says."),
+    ] = None
+    processes: Annotated[
+        Count | None,
+        Meta(
+            description="Requestor processes on the host. Hosts without this key share the rest of the "
+            "scenario's number, at least one each."
+        ),
+    ] = None
+
+
+class HostPlan(HostDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One host of a run."""
+
+    name: Annotated[str, Meta(description="Name in progress and reports, 1 to 40 characters.")]
+    address: Annotated[
+        str,
+        Meta(description="Name or IP address of its OpenSSH server, or its name in ~/.ssh/config."),
+    ]
+    roles: Annotated[tuple[Role, ...], Meta(description="Parts that the host plays in a run; one at least.")]
+
+    @property
+    def broker_address(self) -> str:
+        """Where the other hosts reach its broker."""
+        return self.data_address or self.address
+
+
+class Inventory(Struct, frozen=True):
+    """The hosts of a run, in the order of their file."""
+
+    hosts: tuple[HostPlan, ...]
+    path: Path
+
+    def with_role(self, role: Role) -> tuple[HostPlan, ...]:
+        """The hosts that have this role."""
+        return tuple(host for host in self.hosts if role in host.roles)
+
+    def require_roles(self, *, has_target: bool, needs_providers: bool) -> None:
+        """HostsFileError when a role that the run needs is no host's."""
+        needed: dict[Role, bool] = {
+            "broker": not has_target,
+            "requestor": True,
+            "provider": needs_providers,
+        }
+        for role, is_needed in needed.items():
+            if is_needed and not self.with_role(role):
+                hint = ", or --target" if role == "broker" else ""
+                raise HostsFileError(
+                    f'{self.path}: no host has the role "{role}": one needs roles = ["{role}"]{hint}'
+                )
+
+
+def deal_processes(hosts: Sequence[HostPlan], wanted: int) -> list[int]:
+    """Return the number of requestor processes of each host.
+
+    A host with a number of its own has that. The others share what is left of `wanted` in turn, at least one
+    for each.
+    """
+    others = sum(host.processes is None for host in hosts)
+    left = max(wanted - sum(host.processes or 0 for host in hosts), others)
+    shares = iter([math.ceil((left - index) / others) for index in range(others)])
+    return [next(shares) if host.processes is None else host.processes for host in hosts]
+
+
+def load_inventory(path: Path) -> Inventory:
+    """The hosts in a TOML file.
+
+    Paths of keys in it may begin with ~ and are otherwise relative to the file's folder.
+
+    Raises:
+        HostsFileError: The file cannot be read, or a key or value cannot be used; one line that names both.
+    """
+    try:
+        document = settings.read_toml(path)
+        return Inventory(_parse(document, path), path)
+    except ConfigError as error:
+        raise HostsFileError(str(error)) from error
+
+
+def _parse(document: dict[str, Any], path: Path) -> tuple[HostPlan, ...]:
+    _refuse_unknown(document, ("defaults", "hosts"), str(path))
+    defaults = document.get("defaults", {})
+    if not isinstance(defaults, dict):
+        raise ConfigError(f"{path}: defaults: expected a table [defaults]")
+    for key in _REQUIRED.keys() & defaults.keys():
+        raise ConfigError(f"{path}: defaults: {key} belongs to each host, in [[hosts]]")
+    _refuse_unknown(defaults, HostDefaults.__struct_fields__, f"{path}: defaults")
+    settings.convert(HostDefaults, defaults, f"{path}: defaults")
+    tables = document.get("hosts")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(f"{path}: hosts: expected tables [[hosts]], one for each host")
+    hosts = tuple(_host(table, defaults, path, index) for index, table in enumerate(tables, 1))
+    _refuse_duplicates(hosts, path, "name", lambda host: host.name)
+    _refuse_duplicates(
+        hosts, path, "address and port", lambda host: f"{host.address.casefold()} port {host.port}"
+    )
+    return hosts
+
+
+def _host(table: dict[str, Any], defaults: dict[str, Any], path: Path, index: int) -> HostPlan:
+    name = table.get("name")
+    where = f"{path}: hosts[{index}]" + (f' "{name}"' if isinstance(name, str) else "")
+    _refuse_unknown(table, HostPlan.__struct_fields__, where)
+    for key, meaning in _REQUIRED.items():
+        if key not in table:
+            raise ConfigError(f"{where}: {key}: missing ({meaning})")
+    _refuse_unknown_roles(table["roles"], where)
+    host = settings.convert(HostPlan, {**defaults, **table}, where)
+    fault = _find_fault(host)
+    if fault is not None:
+        raise ConfigError(f"{where}: {fault}")
+    paths = {key: _local_path(getattr(host, key), path, f"{where}: {key}") for key in ("key", "known_hosts")}
+    return structs.replace(host, **paths)
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            hint = settings.suggestion(key, known) or f" (known: {', '.join(sorted(known))})"
+            raise ConfigError(f'{where}: unknown key "{key}"{hint}')
+
+
+def _refuse_unknown_roles(roles: object, where: str) -> None:
+    choices = f"choose from {', '.join(ROLES)}"
+    if not isinstance(roles, list) or not roles:
+        raise ConfigError(f'{where}: roles: expected a list such as ["requestor"] ({choices})')
+    for role in roles:
+        if role not in ROLES:
+            raise ConfigError(f"{where}: roles: invalid role {role!r} ({choices})")
+    if len(set(roles)) < len(roles):
+        raise ConfigError(f"{where}: roles: one is there twice in {', '.join(roles)}")
+
+
+def _refuse_duplicates(
+    hosts: Iterable[HostPlan], path: Path, what: str, key: Callable[[HostPlan], str]
+) -> None:
+    seen: dict[str, int] = {}
+    for index, host in enumerate(hosts, 1):
+        first = seen.setdefault(key(host), index)
+        if first != index:
+            raise ConfigError(
+                f"{path}: hosts[{index}]: the {what} {key(host)} is that of hosts[{first}], too"
+            )
+
+
+def _find_fault(host: HostPlan) -> str | None:
+    """What the types cannot say, as "key: what is wrong"."""
+    name, address = host.name, host.address
+    faults = (
+        (
+            not name or len(name) > _NAME_LENGTH or not name.isprintable() or " " in name or "/" in name,
+            f"name: expected 1 to {_NAME_LENGTH} characters without space and /, got {name!r}",
+        ),
+        *(
+            (getattr(host, key) == "", f"{key}: expected a text that is not empty, or no such key")
+            for key in ("user", "python")
+        ),
+        ("@" in address, f'address: the user has a key of its own, user = "{address.partition("@")[0]}"'),
+        (
+            address.count(":") == 1,
+            f"address: the port has a key of its own, port = {address.rpartition(':')[2]}",
+        ),
+        (not _is_address(address), f"address: expected a host's name or IP address, got {address!r}"),
+        (
+            host.data_address is not None and not _is_address(host.data_address),
+            f"data_address: expected a host's name or IP address without a port, got {host.data_address!r}",
+        ),
+        (
+            host.cpus is not None and not _is_cpu_list(host.cpus),
+            f"cpus: expected numbers and ranges such as 0,2-3, got {host.cpus!r}",
+        ),
+        *((not _is_ip(source), f"sources: expected IP addresses, got {source!r}") for source in host.sources),
+        (len(set(host.sources)) < len(host.sources), "sources: an address is there twice"),
+    )
+    return next((text for is_fault, text in faults if is_fault), None)
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_address(text: str) -> bool:
+    if _is_ip(text):
+        return not ipaddress.ip_address(text).is_unspecified
+    # No character that means something to the shell of a ProxyCommand in the user's ssh_config.
+    return re.fullmatch(r"\w[\w.+-]*", text) is not None
+
+
+def _is_cpu_list(text: str) -> bool:
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        numbers = (first, last) if dash else (first,)
+        if not all(
+            number.isascii() and number.isdigit() and len(number) <= _CPU_DIGITS for number in numbers
+        ):
+            return False
+        if dash and int(last) < int(first):
+            return False
+    return True
+
+
+def _local_path(text: str | None, hosts_file: Path, where: str) -> str | None:
+    """The path with ~ expanded; ConfigError when no file of it can be read."""
+    if text is None:
+        return None
+    try:
+        path = hosts_file.parent / Path(text).expanduser()
+        with path.open("rb"):
+            return str(path)
+    except RuntimeError as error:  # ~name of a user who is not there
+        raise ConfigError(f"{where}: {text}: {error}") from error
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{where}: cannot read {text}: {reason}") from error
