@@ -12,6 +12,7 @@ import nats
 import pytest
 
 from tests.conformance.test_http import Caller
+from tests.nats_client import flush
 from tests.servers import wait_until
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ async def test_a_request_and_its_reply(broker: Broker) -> None:
         await message.respond(message.data[::-1])
 
     await client.subscribe("gateway.reverse", cb=reply)
-    await client.flush()
+    await flush(client)
     answer, body = await acall(broker, "POST", "/v1/request/gateway.reverse", b"hello")
     assert (answer.status, body) == (200, b"olleh")
     assert answer.getheader("Content-Type") == "application/octet-stream"
@@ -99,7 +100,7 @@ async def test_headers_go_both_ways(broker: Broker) -> None:
         await client.publish(message.reply, b"a,b", headers=fields)
 
     await client.subscribe("gateway.headers", cb=reply)
-    await client.flush()
+    await flush(client)
     fields = {"X-Trace": "abc", "Nats-Msg-Id": "7", "Authorization": "secret", "Cookie": "secret"}
     answer, body = await acall(broker, "POST", "/v1/request/gateway.headers?timeout=5", b"x", fields)
     assert (answer.status, body, answer.getheader("Content-Type")) == (200, b"a,b", "text/csv")
@@ -120,7 +121,7 @@ async def test_errors_of_services_are_errors(broker: Broker) -> None:
         await client.publish(message.reply, body.encode(), headers=fields)
 
     await client.subscribe("gateway.service", cb=reply)
-    await client.flush()
+    await flush(client)
     for code, status in (("404", 404), ("503", 503), ("200", 500), ("none", 500)):
         answer, body = await acall(broker, "POST", "/v1/request/gateway.service", code.encode())
         assert answer.status == status
@@ -148,7 +149,7 @@ async def test_no_reply_in_time(broker: Broker) -> None:
         late.append(message)
 
     await client.subscribe("gateway.late", cb=keep)
-    await client.flush()
+    await flush(client)
     connection = HTTPConnection(*broker.http, timeout=20)
     before = broker.conservation()["dropped"]["unsubscribed"]
     path = "/v1/request/gateway.late"
@@ -161,7 +162,7 @@ async def test_no_reply_in_time(broker: Broker) -> None:
     await late[0].respond(b"late")
     await late[1].respond(b"in time")
     await late[1].respond(b"again")
-    await client.flush()
+    await flush(client)
     answer = await asyncio.to_thread(connection.getresponse)
     assert (answer.status, answer.read()) == (200, b"in time")
     connection.close()
@@ -177,7 +178,7 @@ async def test_many_requests_at_once(broker: Broker) -> None:
         await message.respond(b"re:" + message.data)
 
     await client.subscribe("gateway.many", cb=reply)
-    await client.flush()
+    await flush(client)
 
     def series(caller: int) -> int:
         connection = HTTPConnection(*broker.http, timeout=20)
@@ -203,7 +204,7 @@ async def test_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
         await message.respond(message.data)
 
     await client.subscribe("gateway.row", cb=reply)
-    await client.flush()
+    await flush(client)
     head = "POST /v1/request/gateway.row HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
     payloads = [str(number) for number in range(200)]
     requests = "".join(head % (len(payload), payload) for payload in payloads).encode()
@@ -226,7 +227,7 @@ async def test_a_caller_that_leaves_gets_no_reply(broker: Broker) -> None:
         requests.append(message)
 
     await client.subscribe("gateway.left", cb=keep)
-    await client.flush()
+    await flush(client)
     connections = broker.varz()["connections"]
     before = broker.conservation()["dropped"]["closed"]
     with Caller(broker.http) as caller:
@@ -234,7 +235,7 @@ async def test_a_caller_that_leaves_gets_no_reply(broker: Broker) -> None:
         await arrived(requests)
     await asyncio.to_thread(wait_until, lambda: broker.varz()["connections"] == connections)
     await requests[0].respond(b"too late")
-    await client.flush()
+    await flush(client)
     await client.close()
     wait_until(lambda: broker.conservation()["dropped"]["closed"] == before + 1)
 
@@ -242,7 +243,7 @@ async def test_a_caller_that_leaves_gets_no_reply(broker: Broker) -> None:
 async def test_publish(broker: Broker) -> None:
     client = await connect(broker)
     subscription = await client.subscribe("gateway.news.>")
-    await client.flush()
+    await flush(client)
     answer, body = await acall(broker, "POST", "/v1/publish/gateway.news.1", b"one", {"X-N": "1"})
     assert (answer.status, body) == (202, b"")
     message = await subscription.next_msg(5)
@@ -412,13 +413,13 @@ def test_a_drain_ends_streams_and_answers_what_waits(start_broker: Callable[...,
             requests.append(message)
 
         await client.subscribe("gateway.drain", cb=keep)
-        await client.flush()
+        await flush(client)
         pending = asyncio.create_task(acall(broker, "POST", "/v1/request/gateway.drain", b"x"))
         await arrived(requests)
         broker.process.terminate()
         await asyncio.to_thread(wait_until, lambda: broker.varz()["draining"])
         await requests[0].respond(b"still here")
-        await client.flush()
+        await flush(client)
         answer, body = await pending
         assert answer.getheader("Connection") == "close"
         await client.close()

@@ -11,6 +11,7 @@ from tests.conformance.test_gateway import Events, acall, call, connect, problem
 from tests.conformance.test_http import BYTE, Caller
 from tests.conftest import require_driver
 from tests.monitor import pending
+from tests.nats_client import flush
 from tests.servers import wait_until
 from tests.wire import Wire
 
@@ -46,7 +47,7 @@ async def test_a_caller_that_does_not_read_its_replies_is_cut(
         await message.respond(b"x" * 900_000)
 
     await client.subscribe("gateway.large", cb=reply)
-    await client.flush()
+    await flush(client)
     with Caller(broker.http) as caller:
         caller.send(post("request/gateway.large", b"") * 100)
         try:
@@ -63,7 +64,7 @@ async def test_a_message_is_never_longer_than_max_payload(start_broker: Callable
     broker = start_broker(max_payload=1000, max_pending=1000)
     client = await connect(broker)
     subscription = await client.subscribe("gateway.exact")
-    await client.flush()
+    await flush(client)
     path = "/v1/publish/gateway.exact"
     block = len("NATS/1.0\r\nX-A: 123456789\r\n\r\n")
     largest = b"x" * (1000 - block)
@@ -115,7 +116,7 @@ async def test_what_the_connection_names_is_not_forwarded(broker: Broker) -> Non
     """RFC 9110 section 7.6.1."""
     client = await connect(broker)
     subscription = await client.subscribe("gateway.hops")
-    await client.flush()
+    await flush(client)
     fields = {"Connection": "X-Hop, x-other", "X-Hop": "1", "X-Other": "2", "X-End": "3"}
     await acall(broker, "POST", "/v1/publish/gateway.hops", b"x", fields)
     assert (await subscription.next_msg(5)).headers == {"X-End": "3"}
@@ -130,7 +131,7 @@ async def test_a_reply_does_not_say_who_may_read_it(broker: Broker) -> None:
         await client.publish(message.reply, b"x", headers=fields)
 
     await client.subscribe("gateway.origins", cb=reply)
-    await client.flush()
+    await flush(client)
     answer, _ = await acall(broker, "POST", "/v1/request/gateway.origins", b"x")
     fields = {name.lower() for name, _ in answer.getheaders()}
     assert "x-a" in fields
@@ -141,7 +142,7 @@ async def test_a_reply_does_not_say_who_may_read_it(broker: Broker) -> None:
 async def test_the_shorter_timeout_counts(broker: Broker) -> None:
     client = await connect(broker)
     await client.subscribe("gateway.silent")
-    await client.flush()
+    await flush(client)
     path = "/v1/request/gateway.silent"
     for query, field, seconds in (("20", "0.1", "0.1 s"), ("50ms", "20s", "0.05 s")):
         fields = {"X-Request-Timeout": field}
@@ -175,13 +176,13 @@ async def test_an_expectation_behind_a_request_that_waits(broker: Broker) -> Non
     """Nothing of the second answer comes before the first one."""
     client = await connect(broker)
     requests = await client.subscribe("gateway.first")
-    await client.flush()
+    await flush(client)
     with Caller(broker.http) as caller:
         head = b"POST /v1/publish/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
         expecting = head + b"Expect: 100-continue\r\n\r\n"
         caller.send(post("request/gateway.first", b"") + expecting)
         await (await requests.next_msg(10)).respond(b"reply")
-        await client.flush()
+        await flush(client)
         first = await asyncio.to_thread(caller.answer)
         assert (first.status, first.body) == (200, b"reply")
         assert (await asyncio.to_thread(caller.answer)).status == 100
@@ -287,13 +288,13 @@ async def test_replies_after_a_deadline_that_came_to_the_front(broker: Broker) -
     """A long wait, then a short one on the same connection, then a long one again."""
     client = await connect(broker)
     requests = await client.subscribe("gateway.waits")
-    await client.flush()
+    await flush(client)
     with Caller(broker.http) as caller:
         for timeout, status in (("60", 200), ("100ms", 504), ("300", 200), ("50ms", 504)):
             caller.send(post(f"request/gateway.waits?timeout={timeout}", b"x"))
             request = await requests.next_msg(10)
             if status == 200:
                 await request.respond(b"here")
-                await client.flush()
+                await flush(client)
             assert (await asyncio.to_thread(caller.answer)).status == status
     await client.close()

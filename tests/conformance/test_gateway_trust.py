@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.conformance.test_gateway import acall, arrived, connect
 from tests.conformance.test_http import Caller
+from tests.nats_client import flush
 from tests.servers import wait_until
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ async def test_variations_of_a_reply_subject_reach_nobody(broker: Broker) -> Non
         requests.append(message)
 
     await client.subscribe("gateway.forged", cb=keep)
-    await client.flush()
+    await flush(client)
     pending = asyncio.create_task(acall(broker, "POST", "/v1/request/gateway.forged", b"x"))
     await arrived(requests)
     genuine = requests[0].reply
@@ -64,7 +65,7 @@ async def test_variations_of_a_reply_subject_reach_nobody(broker: Broker) -> Non
     ]
     for one in possible + impossible:
         await client.publish(f"{prefix}.{one}", b"forged")
-    await client.flush()
+    await flush(client)
     # A connection that does not wait for a reply itself may send one.
     await client.publish(genuine, b"genuine")
     answer, body = await pending
@@ -102,7 +103,7 @@ async def test_a_service_cannot_answer_the_requests_of_another(broker: Broker) -
 
     await bank.subscribe("bank.balance", cb=hold)
     await thief.subscribe("weather.now", cb=serve)
-    await asyncio.gather(bank.flush(), thief.flush())
+    await asyncio.gather(flush(bank), flush(thief))
     for _ in range(4):
         answer, body = await acall(broker, "POST", "/v1/request/weather.now")
         assert (answer.status, body) == (200, b"sunny")
@@ -114,10 +115,10 @@ async def test_a_service_cannot_answer_the_requests_of_another(broker: Broker) -
         await acall(broker, "POST", "/v1/request/weather.now")
         for subject in guesses(seen):
             await thief.publish(subject, b"0 forged")
-        await thief.flush()
+        await flush(thief)
         for message in held:
             await message.respond(b"1000 genuine")
-        await bank.flush()
+        await flush(bank)
         answers = [await asyncio.to_thread(caller.answer) for caller in callers]
     assert [(answer.status, answer.body) for answer in answers] == [(200, b"1000 genuine")] * CALLERS
     await bank.close()
@@ -128,7 +129,7 @@ async def test_callers_do_not_say_who_they_are(broker: Broker) -> None:
     """Neither as a proxy would say it, nor in the fields that NATS gives a meaning to."""
     client = await connect(broker)
     subscription = await client.subscribe("gateway.identity")
-    await client.flush()
+    await flush(client)
     withheld = {
         "Authorization": "Bearer x", "Proxy-Authorization": "Basic x", "Cookie": "a=b", "X-Api-Key": "x",
         "X-Auth-Request-User": "root", "X-User-Id": "0", "Remote-User": "root", "X-Remote-Groups": "admin",
@@ -174,7 +175,7 @@ async def test_replies_do_not_act_on_the_origin(broker: Broker) -> None:
         await client.publish(message.reply, b"<script>alert(1)</script>", headers=withheld | passed)
 
     await client.subscribe("gateway.page", cb=reply)
-    await client.flush()
+    await flush(client)
     answer, body = await acall(broker, "POST", "/v1/request/gateway.page")
     assert (answer.status, body) == (200, b"<script>alert(1)</script>")
     fields = {name.lower(): value for name, value in answer.getheaders()}
@@ -192,7 +193,7 @@ async def test_answers_are_not_pages(broker: Broker) -> None:
         await message.respond(b"x")
 
     await client.subscribe("gateway.plain", cb=reply)
-    await client.flush()
+    await flush(client)
     calls = [
         ("POST", "/v1/request/gateway.plain", 200),
         ("POST", "/v1/request/gateway.nobody", 503),

@@ -21,6 +21,7 @@ from subjectbus import Server
 from subjectbus.config import load_config
 from tests.conftest import skip
 from tests.docs.pages import DOCS, blocks
+from tests.nats_client import flush
 from tests.servers import wait_until
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ async def test_the_client_of_the_page_publishes(proxy: Proxy) -> None:
     assert proxy.broker.url is not None
     receiver = await nats.connect(proxy.broker.url)
     news = await receiver.subscribe("news.today")
-    await receiver.flush()
+    await flush(receiver)
     (proxy.folder / "client.py").write_text(FILES["client.py"])
     done = await asyncio.to_thread(
         subprocess.run,
@@ -202,7 +203,7 @@ async def test_events_arrive_one_by_one(proxy: Proxy) -> None:
         wait_until(lambda: proxy.broker.counters()["subscriptions"] > before, what="a stream")
         client = await nats.connect(proxy.broker.url)
         await client.publish("news.today", b"it works")
-        await client.flush()
+        await flush(client)
         assert stream.stdout is not None
         data = next(line for line in stream.stdout if line.startswith(b"data: "))
         assert data == b"data: it works\n"

@@ -14,6 +14,7 @@ import nats
 import pytest
 
 from tests.integration.browser import chromium
+from tests.nats_client import flush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,7 +95,7 @@ async def visit_with_service(browser: str, page: PageServer, broker: Broker, pro
         await client.publish(message.reply, message.data.upper(), headers=fields)
 
     await client.subscribe("browser-service", cb=reply)
-    await client.flush()
+    await flush(client)
     result = await asyncio.to_thread(visit, browser, page, broker, profile)
     await client.close()
     return result

@@ -16,6 +16,7 @@ import nats
 import pytest
 
 from tests.conftest import require_driver, skip
+from tests.nats_client import flush
 from tests.prometheus import Family, Prometheus, check, exposition, families
 from tests.servers import ROOT, Broker, subjectbus_command, wait_until
 
@@ -182,11 +183,11 @@ async def publish_known_load(broker: Broker, watch: Callable[[], None]) -> None:
     try:
         for client in clients:
             await client.subscribe("load.>")
-            await client.flush()
+            await flush(client)
         for client in clients:
             for number in range(LOAD // 2):
                 await client.publish(f"load.{number % 7}", b"x" * LOAD_BYTES)
-            await client.flush()
+            await flush(client)
         await asyncio.to_thread(watch)
     finally:
         for client in clients:
@@ -239,10 +240,10 @@ async def test_nats_top_shows_our_connections(start_broker: StartBroker) -> None
     reader = await nats.connect(broker.url("ws"), name="the-reader", allow_reconnect=False)
     writer = await nats.connect(broker.url("tcp"), name="the-writer", allow_reconnect=False)
     await reader.subscribe("news")
-    await reader.flush()
+    await flush(reader)
     for _ in range(25):
         await writer.publish("news", b"12345678")
-    await writer.flush()
+    await flush(writer)
     wait_until(lambda: broker.varz()["out_msgs"] == 25)
     host, port = broker.monitor
     # Numbers as they are, sorted by the messages that a client was sent.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import nats
 import pytest
 
+from tests.nats_client import flush
 from tests.servers import Broker, subjectbus_command, wait_until
 from tests.terminal import Terminal
 from tests.wire import Wire, open_wire
@@ -100,7 +101,7 @@ async def test_once_json_measures_rates(broker: Broker) -> None:
         while True:
             await publisher.publish("load", b"x" * 100)
             published += 1
-            await publisher.flush()
+            await flush(publisher)
 
     load = asyncio.create_task(publish_steadily())
     answer = json.loads(await asyncio.to_thread(once, broker, "--json", "--interval", "0.5"))

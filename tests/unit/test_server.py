@@ -7,6 +7,7 @@ import pytest
 
 from subjectbus import AddressError, BrokerConfig, BrokerError, ConfigError, Monitor, Server
 from tests.conftest import require_driver
+from tests.nats_client import flush
 from tests.rings import break_rings
 from tests.servers import wait_until
 
@@ -114,7 +115,7 @@ async def test_an_asynchronous_block_lets_clients_of_its_loop_take_what_waits():
         await client.subscribe("a", cb=take)
         for number in range(1000):
             await client.publish("a", b"%d" % number)
-        await client.flush()
+        await flush(client)
     assert received == [b"%d" % number for number in range(1000)]
 
 
