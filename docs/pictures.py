@@ -73,6 +73,7 @@ def draw_consoles(folder: Path) -> None:
         load = start_load(str(server.ws_url), folder / "load")
         try:
             while server.counters()["connections"] < USERS:
+                assert load.poll() is None, f"the load test ended with status {load.returncode}"
                 time.sleep(0.2)
             time.sleep(SEEN_S)
             draw_terminal(monitor_url, IMAGES / "top.svg")
@@ -92,8 +93,9 @@ def start_load(target: str, out: Path) -> subprocess.Popen[bytes]:
     """Start a load test of a running broker that goes on until it is ended."""
     changes = (f"users={USERS}", f"rate={RATE}", "duration_s=600", "thresholds=[]")
     words = [word for change in changes for word in ("--set", change)]
-    command = [sys.executable, "-m", "subjectbus", "loadtest", "run", "autocomplete", "--target", target]
-    return subprocess.Popen([*command, *words, "--quiet", "--out", str(out)], stderr=subprocess.DEVNULL)
+    # As a module, the command would be the checkout's sources, which lack the extension.
+    command = [str(Path(sys.executable).with_name("subjectbus")), "loadtest", "run", "autocomplete"]
+    return subprocess.Popen([*command, "--target", target, *words, "--quiet", "--out", str(out)])
 
 
 def draw_terminal(monitor_url: str, path: Path) -> None:

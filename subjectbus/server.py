@@ -5,12 +5,25 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from subjectbus import _core, settings
+from subjectbus import settings
 from subjectbus.config import BrokerConfig
 from subjectbus.errors import AddressError, BrokerError, ConfigError
+
+try:
+    from subjectbus import _core
+except ImportError as error:
+    _folder = Path(__file__).parent
+    if any(_folder.glob("_core.*.so")):
+        raise
+    # Python looks into the current folder first, and a checkout has the sources only.
+    raise ImportError(
+        f"{_folder} has no compiled extension, it is the source of subjectbus: start Python in another folder, "
+        "or compile the extension into this one (make develop)"
+    ) from error
 
 __version__ = _core.__version__
 

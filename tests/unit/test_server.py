@@ -1,10 +1,15 @@
 import resource
+import shutil
 import signal
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import nats
 import pytest
 
+import subjectbus
 from subjectbus import AddressError, BrokerConfig, BrokerError, ConfigError, Monitor, Server
 from tests.conftest import require_driver
 from tests.nats_client import flush
@@ -203,3 +208,15 @@ def test_every_call_says_that_a_shard_has_failed():
 
     # The kernel gives up what a broken ring holds in its own time.
     wait_until(is_refused)
+
+
+@pytest.mark.process
+def test_the_source_without_the_extension_says_where_to_go(tmp_path):
+    source = Path(subjectbus.__file__).parent
+    shutil.copytree(source, tmp_path / "subjectbus", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    command = [sys.executable, "-c", "import subjectbus"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"ImportError: {tmp_path / 'subjectbus'} has no compiled extension")
+    assert "another folder" in last
