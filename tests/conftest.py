@@ -125,7 +125,7 @@ def nats_server_executable() -> str:
     """The path of nats-server; without it the test is skipped, and fails in CI."""
     executable = nats_server_command()
     if executable is None:
-        skip("nats-server is not installed: `make setup` installs it where Go is")
+        skip("nats-server is not installed: `make setup` installs it if Go is installed")
     return executable
 
 

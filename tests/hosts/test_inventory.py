@@ -119,7 +119,7 @@ BAD = [
         "roles: invalid role 'server' (choose from broker, requestor, provider)",
     ),
     ('[[hosts]]\nname = "a"\naddress = "h"\nroles = [["broker"]]\n', "roles: invalid role"),
-    ('[[hosts]]\nname = "a"\naddress = "h"\nroles = ["broker", "broker"]\n', "roles: one is there twice"),
+    ('[[hosts]]\nname = "a"\naddress = "h"\nroles = ["broker", "broker"]\n', "roles: a role is listed twice"),
     ('[[hosts]]\nname = 5\naddress = "h"\nroles = ["broker"]\n', "hosts[1]: name: expected str, got int"),
     ('[[hosts]]\nname = ""\naddress = "h"\nroles = ["broker"]\n', "name: expected 1 to 40 characters"),
     ('[[hosts]]\nname = "a/b"\naddress = "h"\nroles = ["broker"]\n', "name: expected 1 to 40 characters"),
@@ -133,10 +133,10 @@ BAD = [
         )
         for char in "$;|&`<*"
     ),
-    (ONE + ONE.replace("2.1", "2.2"), "hosts[2]: the name a is that of hosts[1], too"),
+    (ONE + ONE.replace("2.1", "2.2"), "hosts[2]: the name a is already used by hosts[1]"),
     (
         ONE + ONE.replace('"a"', '"b"'),
-        "hosts[2]: the address and port 192.0.2.1 port 22 is that of hosts[1], too",
+        "hosts[2]: the address and port 192.0.2.1 port 22 is already used by hosts[1]",
     ),
 ]
 

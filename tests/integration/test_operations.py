@@ -235,7 +235,7 @@ async def test_nats_top_shows_our_connections(start_broker: StartBroker) -> None
     cached = ROOT / ".cache" / "go" / "bin" / "nats-top"
     command = str(cached) if cached.exists() else shutil.which("nats-top")
     if command is None:
-        skip("nats-top is not installed: `make setup` installs it where Go is")
+        skip("nats-top is not installed: `make setup` installs it if Go is installed")
     broker = start_broker(server_name="watched", shards=2)
     reader = await nats.connect(broker.url("ws"), name="the-reader", allow_reconnect=False)
     writer = await nats.connect(broker.url("tcp"), name="the-writer", allow_reconnect=False)

@@ -380,7 +380,7 @@ def wait_for(condition, process):
         (("--slo", "p99 < 5"), 'threshold "p99 < 5": results have no number "p99"'),
         (("--precision", "0"), "--precision"),
         (("--set", "rate=0", "--set", "outstanding=5"), "needs an open loop"),
-        (("--server-pid", "1"), "--server-pid: the own broker is sampled anyway"),
+        (("--server-pid", "1"), "--server-pid: needs a target"),
     ],
 )
 def test_unusable_arguments_are_one_line_and_status_2(tmp_path, capsys, arguments, said):

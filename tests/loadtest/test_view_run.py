@@ -372,7 +372,7 @@ def test_an_unreachable_target_is_said_whatever_its_monitor_says(tmp_path, start
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("--monitor-url", "http://127.0.0.1:1"), "--monitor-url: the own broker's is read anyway"),
+        (("--monitor-url", "http://127.0.0.1:1"), "--monitor-url: needs a target"),
         (
             ("--target", "nats://127.0.0.1:1", "--monitor-url", "nats://127.0.0.1:1"),
             '"nats://127.0.0.1:1" is not the URL of a monitor listener',
