@@ -114,7 +114,7 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
     return found
 
 
-def test_alerts_and_dashboard_use_what_is_exported(
+def test_alerts_and_dashboard_use_exported_metrics_only(
     exported: dict[str, Family], dashboard: dict[str, Any]
 ) -> None:
     samples = {sample for family in exported.values() for sample in family.samples}
