@@ -59,7 +59,7 @@ Check = Callable[..., Done]
 
 @pytest.fixture
 def check(capsys: pytest.CaptureFixture[str]) -> Check:
-    """Runs the command in this process, as the console script does."""
+    """Run the command in this process, as the console script does."""
 
     def run(path: Path, *options: str) -> Done:
         status = main(["loadtest", "hosts", "check", str(path), *options])

@@ -1,4 +1,4 @@
-"""Connections to real OpenSSH servers: what they do, and one line for every way in which they fail."""
+"""Connections to real OpenSSH servers: their functions, and a one-line error for every failure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connection(network: Network) -> Iterator[Connection]:
 
 
 def failure(host: HostPlan, timeout_s: float = 5) -> str:
-    """How opening a connection fails."""
+    """Return the error of opening a connection."""
     before = threading.active_count()
     with pytest.raises(HostError) as caught:
         Connection(host).open(timeout_s)

@@ -1,4 +1,4 @@
-"""The same build on every host: installed over SSH into a virtual environment, found there afterwards."""
+"""Installation of a build over SSH into a virtual environment, where later runs find it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refusal(connection: Connection) -> str:
 
 
 def builds(network: Network, index: int = 0) -> dict[str, Path]:
-    """What is in the folder of builds, and where links point to."""
+    """Return the content of the folder of builds, with the targets of links."""
     return {path.name: path.resolve() for path in (network.hosts[index].home / ".cache/subjectbus").glob("*")}
 
 
@@ -97,7 +97,7 @@ def test_a_build_is_installed_once(plain: Network) -> None:
 
 
 def check_that_it_runs(connection: Connection, python: str, network: Network) -> None:
-    """Every module that a host runs can be imported, a broker serves, and what draws is not there."""
+    """Check that all modules of a host can be imported, a broker serves, and drawing modules are missing."""
     modules = ["loadtest.workers.worker", "loadtest.workers.child"]
     modules += [
         "loadtest.sampling.usage",
@@ -181,7 +181,7 @@ def test_a_named_interpreter_must_have_this_build(plain: Network, tmp_path: Path
 
 
 def put_python(network: Network, script: str) -> None:
-    """What a host calls python3; a script in the folder of its commands."""
+    """Write a script that the host runs as python3."""
     path = Path(network.environment["PATH"]) / "python3"
     path.unlink(missing_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
@@ -282,7 +282,7 @@ def test_an_install_ends_with_its_connection_and_leaves_nothing(network: Network
 
 
 def sent(name: str, content: bytes, sha256: str = "") -> bytes:
-    """A wheel as `remote_install` takes it."""
+    """Return a wheel in the form that `remote_install` reads."""
     digest = sha256 or hashlib.sha256(content).hexdigest()
     return f"{name} {len(content)} {digest}\n".encode() + content
 

@@ -1,4 +1,4 @@
-"""Hosts files: what they give, and one line for everything that is wrong in one."""
+"""Hosts files: their values, and a one-line error for every fault."""
 
 from __future__ import annotations
 

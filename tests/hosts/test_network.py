@@ -1,4 +1,4 @@
-"""The network of hosts that the other tests stand on leaves nothing behind, and separates its hosts."""
+"""The network of hosts that other tests use separates its hosts and leaves nothing behind."""
 
 from __future__ import annotations
 

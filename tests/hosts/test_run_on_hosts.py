@@ -48,7 +48,7 @@ def command(hosts: Path, out: Path, *settings: str) -> list[str]:
 
 
 class Launched:
-    """A run that goes on, with what it says."""
+    """A running load test, with its output."""
 
     def __init__(self, hosts: Path, out: Path) -> None:
         self.process = subprocess.Popen(
@@ -82,7 +82,7 @@ class Launched:
 
 @contextmanager
 def launched(network: Network, out: Path) -> Iterator[Launched]:
-    """A run in its measured phase, killed in the end if it still lives."""
+    """Yield a run in its measured phase; kill it at the end if it is still running."""
     run = Launched(network.inventory(ROLES), out)
     try:
         run.wait_measuring()
@@ -93,7 +93,7 @@ def launched(network: Network, out: Path) -> Iterator[Launched]:
 
 
 def left(network: Network) -> dict[str, dict[int, str]]:
-    """The processes of each host that has any."""
+    """Return the remaining processes by host."""
     found = {host.name: network.processes(index) for index, host in enumerate(network.hosts)}
     return {name: processes for name, processes in found.items() if processes}
 
@@ -288,7 +288,7 @@ WORKERS = {2: "requestor 2", 3: "provider"}
 
 
 def assert_kept(folder: Path, index: int) -> None:
-    """What the hosts told that were not lost."""
+    """Check that the data of the hosts that were not lost is complete."""
     lost = "abcd"[index]
     result = read_result(folder)
     assert result.error.startswith(f"host {lost} (")

@@ -106,7 +106,7 @@ def press(tab: Tab, key: str) -> None:
 
 
 def check_clean(tab: Tab, broker: Broker) -> None:
-    """Nothing went wrong in the page, nothing was run in it, and it asked nobody but the broker."""
+    """Check that the page had no error, ran no foreign script and sent requests to the broker only."""
     assert tab.errors() == []
     assert tab.evaluate("window.hacked") is None
     elsewhere = [url for url in tab.requests() if not url.startswith((address(broker), "data:", "about:"))]

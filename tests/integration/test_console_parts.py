@@ -1,4 +1,4 @@
-"""What the web console's scripts work out, without a broker: in a browser's empty page."""
+"""Functions of the web console's scripts, in an empty page of a browser, without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the broker asks the kernel: what it does where that is forbidden, or where descriptors run out."""
+"""Drivers: forbidden system calls, and a lack of descriptors or memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FORBIDDEN = (sys.executable, "-c", WITHOUT_IO_URING)
 
 
 def driver_lines(broker: Broker) -> list[str]:
-    """What the log says of the driver."""
+    """Return the lines of the log about the driver."""
     return [line for line in broker.log().splitlines() if " kind=driver " in line]
 
 

@@ -1,4 +1,4 @@
-"""The log: what is said of whom, that clients cannot forge it, and that nobody waits for whoever reads it."""
+"""The log: its events, protection against forged lines, and a reader that does not read."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def wait_for(broker: Broker, kind: str, **fields: object) -> Line:
 
 
 def address(connection: socket.socket) -> str:
-    """Our end of a connection, which the broker calls its remote one."""
+    """Return the local address of a connection, which is the remote address for the broker."""
     host, port = connection.getsockname()[:2]
     return f"{host}:{port}"
 
@@ -305,7 +305,7 @@ def unread_log(directory: Path) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def read_some(reader: int) -> bytes:
-    """What is in the pipe, at most 64 KiB."""
+    """Return the content of the pipe, at most 64 KiB."""
     try:
         return os.read(reader, 1 << 16)
     except BlockingIOError:
@@ -313,7 +313,7 @@ def read_some(reader: int) -> bytes:
 
 
 def fill(broker: Broker, reader: int) -> None:
-    """Bring about thousands of events, until pipe and queue are full and lines are lost."""
+    """Cause thousands of events, until pipe and queue are full and lines are lost."""
     fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
 
     def loses_lines() -> bool:

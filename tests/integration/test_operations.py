@@ -55,7 +55,7 @@ def dashboard() -> dict[str, Any]:
 
 @pytest.fixture(params=["epoll", "uring"])
 def exported(request: pytest.FixtureRequest, start_broker: StartBroker) -> dict[str, Family]:
-    """What a broker exports, with either driver."""
+    """Return the metrics that a broker exports, for each driver."""
     require_driver(request.param)
     return families(exposition(start_broker(shards=2, driver=request.param)))
 
@@ -297,7 +297,7 @@ def test_the_unit_permits_io_uring() -> None:
 
 
 def system_calls(word: str) -> set[str]:
-    """A system call, or those of a group."""
+    """Return the system calls of a group, or a single one."""
     if not word.startswith("@"):
         return {word}
     listed = subprocess.run(

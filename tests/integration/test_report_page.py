@@ -52,7 +52,7 @@ def show(tab: Tab, page: Path, scheme: str, width: int, media: str = "") -> None
 
 
 def check_clean(tab: Tab, page: Path) -> None:
-    """Nothing went wrong in the page, and it asked for nothing but itself."""
+    """Check that the page had no error and loaded only itself."""
     assert tab.errors() == []
     assert set(tab.requests()) == {page.as_uri()}
 
@@ -68,7 +68,7 @@ def colour(tab: Tab, expression: str) -> np.ndarray:
 
 
 def pixels(tab: Tab, name: str) -> np.ndarray:
-    """What is to be seen of a chart: rows, columns, and red, green and blue."""
+    """Return the pixels of a chart: rows, columns, and red, green and blue."""
     clip = tab.evaluate(
         f"(() => {{ const box = document.querySelector('#{name} svg.chart').getBoundingClientRect();"
         " return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1};"
@@ -185,7 +185,7 @@ def move(tab: Tab, name: str, across: float, kind: str = "mouseMoved", **options
 
 
 def drag(tab: Tab, name: str, start: float, end: float) -> None:
-    """Choose a part of a chart with the mouse."""
+    """Select a part of a chart with the mouse."""
     held = {"button": "left", "buttons": 1, "clickCount": 1}
     move(tab, name, start, "mousePressed", **held)
     move(tab, name, (start + end) / 2, button="left", buttons=1)

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: clients are told, served to the end, and closed; a second signal ends at once."""
+"""SIGTERM and SIGINT: clients are notified, served until then, and closed; a second signal ends at once."""
 
 from __future__ import annotations
 

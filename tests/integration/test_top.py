@@ -1,4 +1,4 @@
-"""`subjectbus top` on a running broker: one look for scripts, and the live console on a pseudo-terminal."""
+"""`subjectbus top` on a broker: one snapshot for scripts, and the live console on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def monitor_url(broker: Broker) -> str:
 
 
 def once(broker: Broker, *arguments: str) -> str:
-    """What one look prints."""
+    """Return the output of `--once`."""
     command = [subjectbus_command(), "top", monitor_url(broker), "--once", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,7 +62,7 @@ def broker(start_broker: StartBroker) -> Broker:
 
 @pytest.fixture
 def console(broker: Broker) -> Iterator[Terminal]:
-    """The live console, once its first picture is there."""
+    """The live console, after its first screen."""
     with Terminal([subjectbus_command(), "top", monitor_url(broker), "--interval", "0.1"]) as terminal:
         terminal.wait_for_text("watched", "by msgs_to", "q quit")
         yield terminal

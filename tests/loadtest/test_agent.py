@@ -1,4 +1,4 @@
-"""An agent of another machine, here at the other end of pipes; over SSH it is in tests/hosts."""
+"""The agent of another machine, here connected by pipes; tests/hosts connects it by SSH."""
 
 import os
 import queue
@@ -207,7 +207,7 @@ def test_the_error_of_an_agent_that_cannot_start_has_its_last_line():
 
 
 class Raw:
-    """An agent whose run says what it is told to, and nothing by itself."""
+    """An agent that gets only the messages that the test sends."""
 
     def __init__(self):
         self.channel = Pipes()

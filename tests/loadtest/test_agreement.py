@@ -1,4 +1,4 @@
-"""The broker's counters beside the engine's, from made-up counts."""
+"""Comparison of the broker's counters with the engine's, from given counts."""
 
 import pytest
 from msgspec import structs

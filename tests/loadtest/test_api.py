@@ -1,4 +1,4 @@
-"""Load tests as functions: what they return, raise, write and leave behind, and in which threads."""
+"""Load tests as functions: their results, errors, files and processes, also in other threads."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ def no_process_is_left():
 
 @pytest.fixture
 def nowhere():
-    """The URL of a port at which nobody listens."""
+    """Return the URL of a closed port."""
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))
         yield f"nats://127.0.0.1:{refusing.getsockname()[1]}"

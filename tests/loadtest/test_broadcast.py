@@ -1,4 +1,4 @@
-"""What is made of the broadcasters' results, from known values."""
+"""Results of broadcasts, computed from known values."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Whole broadcasts, small and short: through the command itself, or from here where a part is stopped."""
+"""Whole broadcasts, small and short: by the command, or in this process if a worker is stopped."""
 
 import os
 import signal
@@ -172,7 +172,7 @@ def flood(scenario: BroadcastScenario, options: Options):
 
 
 def assert_two_of_four_were_cut_off(result):
-    """They received nothing from then on; the others received everything."""
+    """Check that two of the users received nothing more and the others received everything."""
     assert result.error is None
     assert result.achieved.disconnected == 2
     missing = result.broadcast.missing
