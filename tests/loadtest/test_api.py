@@ -160,7 +160,7 @@ def test_a_run_that_fails_raises_an_error_with_the_collected_data(tmp_path, nowh
             "autocomplete",
             {"target": "nats://127.0.0.1:1", "broker_cpus": "0"},
             ArgumentError,
-            "broker_cpus: there is no own broker",
+            "broker_cpus: cannot be used with a target",
         ),
         (
             "autocomplete",
