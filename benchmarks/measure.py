@@ -1,4 +1,4 @@
-"""How the benchmarks are run: load test, kernel floor and peers, each end pinned to a core of its own."""
+"""Runs of the benchmarks: load test, kernel floor and peers, server and load on a core each."""
 
 import json
 import statistics
@@ -23,20 +23,20 @@ STALL_PROBE_S = 20.0
 STALL_S = 0.01
 
 Figures = dict[str, Any]
-"""What another program than the load test has measured, by name."""
+"""Figures that a program other than the load test has measured, by name."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """Who is measured: our broker with one of its drivers, or nats-server."""
+    """Measured server: this project's broker with one of its drivers, or nats-server."""
 
     name: str
     driver: str | None = None
-    """Our broker's; None for a peer."""
+    """Driver of this project's broker. None for nats-server."""
 
     @property
     def title(self) -> str:
-        """The name as a table shows it."""
+        """Name for tables."""
         return f"{self.name}, {self.driver}" if self.driver else self.name
 
 
@@ -49,15 +49,16 @@ def run_scenario(
 ) -> loadtest.Result:
     """Run a load test with server and load on a core each, each in processes of their own.
 
-    Thresholds are left to the record: a run that holds none of them is measured all the same.
+    The scenario's thresholds do not apply.
 
     Args:
-        server: What is measured.
+        server: Server to measure.
         scenario: Name of a shipped scenario.
-        settings: New values of its keys.
-        target: The server, if it runs already; None starts one for the run.
+        settings: New values of keys of the scenario.
+        target: The server, if it is running already; None starts one for the run.
 
-    SystemExit if the run itself failed, or did not account for every message.
+    Raises:
+        SystemExit: The run failed, or did not account for every message.
     """
     driver = {} if server.driver is None else {"load_driver": server.driver}
     changes = {"thresholds": [], **driver, **settings}
@@ -80,7 +81,7 @@ def run_scenario(
 
 
 def run_floor(driver: str, mode: str, *flags: str, **options: object) -> Figures:
-    """One run of the kernel floor: the same bytes with no protocol (rust_core/benches/floor)."""
+    """Run the kernel floor, which moves the same bytes without a protocol (rust_core/benches/floor)."""
     command = [str(floor_executable()), mode, "--driver", driver, *flags]
     command += ["--server-cpu", SERVER_CPU, "--load-cpu", LOAD_CPU]
     for key, value in options.items():
@@ -93,7 +94,7 @@ def run_floor(driver: str, mode: str, *flags: str, **options: object) -> Figures
 
 
 def floor_executable() -> Path:
-    """The floor, built where that is still to be done."""
+    """Return the path of the floor's executable, and build it if necessary."""
     command = ["cargo", "build", "--release", "--locked", "--package", "subjectbus-floor"]
     command += ["--message-format", "json-render-diagnostics"]
     built = subprocess.run(command, cwd=ROOT / "rust_core", stdout=subprocess.PIPE, text=True, check=True)
@@ -103,7 +104,10 @@ def floor_executable() -> Path:
 
 
 def machine_stalls() -> str:
-    """How long the machine itself stops a thread that only looks at the clock: no latency means more."""
+    """Return a sentence on how often the machine stops a thread that only reads the clock.
+
+    Latencies below the length of such stops say nothing about the server.
+    """
     gaps, last, end = [], time.perf_counter(), time.perf_counter() + STALL_PROBE_S
     while last < end:
         now = time.perf_counter()
@@ -118,7 +122,7 @@ def machine_stalls() -> str:
 
 
 def machine_facts() -> Iterator[str]:
-    """What the figures depend on, as "name value"."""
+    """Yield the properties of the machine on which the figures depend, as "name value"."""
     for key, value in describe_environment().items():
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             yield f"{key} {value}"
@@ -145,12 +149,12 @@ def _part(whole: Any, key: str) -> Any:  # noqa: ANN401 - of a result, or of wha
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
-    """A Markdown table."""
+    """Return the lines of a Markdown table."""
     columns = list(columns)
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def say(what: str) -> None:
-    """Progress, on standard error."""
+    """Print a line about the progress on standard error."""
     print(what, file=sys.stderr, flush=True)

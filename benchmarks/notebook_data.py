@@ -1,6 +1,6 @@
-"""Makes the result folders that the notebooks read anew: `make notebook-data`.
+"""Record the result folders that the notebooks read: `make notebook-data`.
 
-Server and load have a core each; let nothing else run. Of each result folder only what the notebooks read is
+Server and load have a core each; run nothing else at the same time. Only files that the notebooks read are
 kept. nats-server must be on PATH or where `make setup` puts it.
 """
 
@@ -24,7 +24,7 @@ import loadtest
 from loadtest.scenario.kinds import Plan
 
 DATA = Path("notebooks/data")
-"""From the root, where everything runs: folders name no machine's paths."""
+"""Folder of the recordings, relative to the root, so that results contain no path of this machine."""
 KEPT = ("result.json", "capacity.json")
 MACHINE = "this machine"
 
@@ -33,7 +33,7 @@ Changes = list[str]
 
 
 def main() -> None:
-    """Records what is asked for, or everything."""
+    """Make the recordings that the command line names, or all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of {', '.join(RECORDINGS)}")
     parser.add_argument(
@@ -53,16 +53,16 @@ def main() -> None:
 
 
 def record_single_run(folder: Path, changes: Changes) -> None:
-    """Callers of the gateway with one request under way each, and a broker that is stopped twice."""
+    """Record callers of the HTTP gateway with one outstanding request each; stop the broker twice."""
     plan = planned("autocomplete", changes, users=32, rate=2000, warmup_s=2, duration_s=20)
     with own_broker(SERVER_CPU) as server, stalls(server.process, first_s=8.0, every_s=6.0, length_s=0.3):
         loadtest.run(plan, out=folder, load_cpus=LOAD_CPU, progress=True, **target(server, "http"))
 
 
 def record_capacity(folder: Path, changes: Changes) -> None:
-    """The highest rate that holds an objective, of providers with a known limit.
+    """Record a search for the highest rate that holds an objective, of providers with a known limit.
 
-    Of the probes' own folders the slowest, the one that found the capacity, and the fastest are kept.
+    The result folders of three probes are kept: the lowest rate, the capacity, and the highest rate.
     """
     queue = {"users": 200, "provider_rate": 1000, "arrivals": "poisson", "warmup_s": 2}
     search = loadtest.capacity(
@@ -84,13 +84,13 @@ def record_capacity(folder: Path, changes: Changes) -> None:
 
 
 def record_transports(folder: Path, changes: Changes) -> None:
-    """The same requests over each transport."""
+    """Record the same requests over each transport."""
     plan = planned("transports", changes, calls=200_000, sequential_calls=20_000)
     loadtest.run(plan, out=folder, broker_cpus=SERVER_CPU, load_cpus=LOAD_CPU, progress=True)
 
 
 def record_peers(folder: Path, changes: Changes) -> None:
-    """The same load on our broker and on nats-server, both targets: an open and a closed loop."""
+    """Record the same load on this project's broker and on nats-server, in an open and a closed loop."""
     loops: dict[str, Mapping[str, Any]] = {
         "open": {"users": 5000, "rate": 10_000, "duration_s": 15},
         "closed": {"users": 5000, "rate": 0, "outstanding": 512, "duration_s": 10},
@@ -104,7 +104,7 @@ def record_peers(folder: Path, changes: Changes) -> None:
 
 
 def record_million(folder: Path, changes: Changes) -> None:
-    """The published run's connections, each proven by a request, at a rate that one core serves at ease."""
+    """Record the published run's connections, each tested by a request, at a rate below one core's limit."""
     plan = planned("migratorydata-2016", changes, rate=20_000)
     loadtest.run(plan, out=folder, broker_cpus=SERVER_CPU, load_cpus=LOAD_CPU, progress=True)
 
@@ -119,7 +119,7 @@ RECORDINGS: dict[str, Callable[[Path, Changes], None]] = {
 
 
 def planned(scenario: str, changes: Changes, **settings: Any) -> Plan:  # noqa: ANN401 - of its keys
-    """Return a scenario with settings, and changes on top; thresholds are no matter here."""
+    """Return a scenario with settings and then with the changes; its thresholds are removed."""
     return loadtest.load_scenario(
         loadtest.load_scenario(scenario, {"thresholds": [], "max_send_lag_ms": 0, **settings}), changes
     )
@@ -135,7 +135,7 @@ def target(server: Server, transport: str) -> dict[str, Any]:
 
 
 def clear(folder: Path) -> None:
-    """Keep of result folders only what is read, and nothing of the machine's names."""
+    """Remove the files that the notebooks do not read, and the names of machines in the others."""
     for path in folder.rglob("*"):
         if path.is_file() and path.name not in KEPT:
             path.unlink()
@@ -157,7 +157,7 @@ def anonymise(path: Path) -> None:
 def stalls(
     process: subprocess.Popen[str], *, first_s: float, every_s: float, length_s: float, count: int = 2
 ) -> Iterator[None]:
-    """Stops a process for a while, again and again, beside whatever happens."""
+    """Stop a process for `length_s` seconds, `count` times, while the block runs."""
     over = threading.Event()
 
     def stall() -> None:

@@ -1,7 +1,7 @@
 """Servers in processes of their own: this project's broker, started by its command, and nats-server.
 
-Tests, benchmarks and the recording of the notebooks' data start them here. All bind port 0, so that nothing
-has to guess a port, and say which ports they got.
+Tests, benchmarks and the recording of the notebooks' data use this module. Every server binds port 0 and
+reports the ports that the system chose.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _LISTENERS = ("tcp", "http", "monitor")
 
 
 class StartError(Exception):
-    """A server did not start; the text has what it said."""
+    """Failure of a server to start; the text has the server's output."""
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float = 60.0, what: str = "") -> T:
     """Poll `condition` until it is truthy and return it.
 
     Raises:
-        TimeoutError: It was still falsy after `timeout_s` seconds.
+        TimeoutError: The condition was still falsy after `timeout_s` seconds.
     """
     deadline = time.monotonic() + timeout_s
     while not (value := condition()):
@@ -58,12 +58,12 @@ def parse_address(text: str) -> Address:
 
 
 def pinned(cpus: str | None) -> list[str]:
-    """Return the beginning of a command that runs on these processors only, if any are given."""
+    """Return a command prefix that limits a process to these processors; empty for None."""
     return [] if cpus is None else ["taskset", "-c", cpus]
 
 
 class Server:
-    """A server that speaks the NATS client protocol over TCP and WebSocket; `with` kills it at the end."""
+    """Server that speaks the NATS client protocol over TCP and WebSocket; `with` kills it at the end."""
 
     def __init__(self, process: subprocess.Popen[str], stderr: Path) -> None:
         self.process = process
@@ -73,7 +73,7 @@ class Server:
         self.monitor: Address = ("", 0)
 
     def url(self, transport: str) -> str:
-        """Return the address that a client is given; `transport` is `tcp`, `ws` or `http`."""
+        """Return the URL for clients; `transport` is `tcp`, `ws` or `http`."""
         scheme, (host, port) = ("nats", self.tcp) if transport == "tcp" else (transport, self.http)
         return f"{scheme}://{host}:{port}"
 
@@ -83,7 +83,11 @@ class Server:
         return f"http://{self.monitor[0]}:{self.monitor[1]}"
 
     def read(self, path: str, *, timeout_s: float = 10.0, **query: Any) -> dict[str, Any]:  # noqa: ANN401 - as Monitor.fetch has them
-        """Return a document of the monitor; MonitorError if it cannot be had."""
+        """Return a document of the monitor.
+
+        Raises:
+            MonitorError: The document cannot be read.
+        """
         with Monitor(self.monitor_url, timeout_s) as monitor:
             return monitor.fetch(path, **query)
 
@@ -92,11 +96,11 @@ class Server:
         return self.read("/varz")
 
     def is_running(self) -> bool:
-        """Whether the process still lives."""
+        """Return whether the process is running."""
         return self.process.poll() is None
 
     def kill(self) -> None:
-        """End the process without ceremony, and reap it."""
+        """Kill the process and wait for its end."""
         self.process.kill()
         self.process.wait(STOP_TIMEOUT_S)
         if self.process.stdout is not None:
@@ -114,7 +118,7 @@ class Server:
 
 
 class Broker(Server):
-    """`subjectbus serve`, which says on a line of standard output when it is ready."""
+    """Process `subjectbus serve`, which prints a line on standard output when it is ready."""
 
     @classmethod
     def start(
@@ -124,17 +128,17 @@ class Broker(Server):
         prefix: Sequence[str] = (),
         **options: Any,  # noqa: ANN401 - of each flag
     ) -> Self:
-        """Start a broker and wait until it accepts.
+        """Start a broker and wait until it accepts connections.
 
         Args:
-            directory: Where it runs and logs.
-            command: The executable; None for the one beside this interpreter.
-            prefix: A command that runs the broker's, as prlimit(1) does.
-            options: Flags of `subjectbus serve`, with underscores; True is a flag without a value, a list a
-                flag for each of its values.
+            directory: Current folder of the broker, and folder of its log.
+            command: Path of the executable; None for the executable beside this interpreter.
+            prefix: Command that runs the broker's command, such as prlimit(1).
+            options: Flags of `subjectbus serve`, with underscores. True stands for a flag without a value,
+                and a list for one flag for each of its values.
 
         Raises:
-            StartError: It has ended, or did not become ready in time.
+            StartError: The broker has ended, or was not ready in time.
         """
         stderr = directory / f"broker-{time.monotonic_ns()}.log"
         listeners = dict.fromkeys(_LISTENERS, "127.0.0.1:0")
@@ -162,7 +166,7 @@ class Broker(Server):
         self.ready_line = self.process.stdout.readline() if readable else ""
         word, *fields = self.ready_line.split() or [""]
         if word != "ready":
-            raise StartError(f"no ready line but {self.ready_line!r}; stderr: {self.log()}")
+            raise StartError(f"expected a ready line, got {self.ready_line!r}; stderr: {self.log()}")
         addresses = dict(field.split("=", 1) for field in fields)
         self.tcp, self.http, self.monitor = (
             parse_address(addresses[name]) if name in addresses else ("", 0) for name in _LISTENERS
@@ -170,7 +174,7 @@ class Broker(Server):
 
 
 class NatsServer(Server):
-    """nats-server, which says in a file which ports it got."""
+    """Process nats-server, which writes its ports to a file."""
 
     #: Names of the broker's options -> the keys of nats-server's configuration file.
     KEYS: ClassVar[dict[str, str]] = {
@@ -184,16 +188,16 @@ class NatsServer(Server):
     def start(
         cls, directory: Path, executable: str, prefix: Sequence[str] = (), **options: str | float
     ) -> Self:
-        """Start a nats-server and wait until it accepts.
+        """Start a nats-server and wait until it accepts connections.
 
         Args:
-            directory: Where its files go.
-            executable: Its path.
-            prefix: A command that runs it.
-            options: Keys of its configuration, or options of the broker that it has under another name.
+            directory: Folder of its files.
+            executable: Path of its executable.
+            prefix: Command that runs the server's command.
+            options: Keys of its configuration, or options of the broker that `KEYS` translates.
 
         Raises:
-            StartError: It has ended, or did not become ready in time.
+            StartError: The server has ended, or was not ready in time.
         """
         ports = directory / f"ports-{time.monotonic_ns()}"
         ports.mkdir()
@@ -260,7 +264,7 @@ def nats_server(cpus: str | None, **options: str | float) -> Iterator[NatsServer
     """Run nats-server on these processors; SystemExit if it is not installed."""
     executable = nats_server_command()
     if executable is None:
-        raise SystemExit("nats-server is not installed: `make setup` installs it where Go is")
+        raise SystemExit("nats-server is not installed: `make setup` installs it if Go is installed")
     with (
         tempfile.TemporaryDirectory() as folder,
         NatsServer.start(Path(folder), executable, pinned(cpus), **options) as server,
@@ -269,7 +273,7 @@ def nats_server(cpus: str | None, **options: str | float) -> Iterator[NatsServer
 
 
 def subjectbus_command() -> str:
-    """Return the command installed beside the running interpreter, else the one on PATH."""
+    """Return the path of `subjectbus`: beside the running interpreter, or else on PATH."""
     beside = Path(sys.executable).with_name("subjectbus")
     found = str(beside) if beside.exists() else shutil.which("subjectbus")
     assert found, "the command `subjectbus` is not installed: run `make build`"
@@ -277,7 +281,7 @@ def subjectbus_command() -> str:
 
 
 def nats_server_command() -> str | None:
-    """Return the path of nats-server, where `make setup` put it or on PATH; None if it is in neither."""
+    """Return the path of nats-server from `make setup` or else from PATH; None if it is not installed."""
     cached = ROOT / ".cache" / "go" / "bin" / "nats-server"
     return str(cached) if cached.exists() else shutil.which("nats-server")
 

@@ -1,7 +1,7 @@
-"""What is measured. Each suite takes the number of rounds and returns its section of the record.
+"""Suites of the benchmarks: each takes the number of rounds and returns its section of the record.
 
-Whatever is to be compared runs in turn within each round: on a machine whose speed drifts, ratios within a
-round mean more than figures of different minutes.
+In each round, the alternatives of a comparison run in turn. The speed of a machine changes over time, so
+ratios within a round mean more than figures of different minutes.
 """
 
 import statistics
@@ -28,14 +28,15 @@ from suites_watched import watched
 from loadtest import Result
 
 SUSTAINED_P99_US = 100_000
-"""A rate is sustained when replies come at that rate and 99 of 100 within this time."""
+"""Largest 99th percentile of the latency, in microseconds, at a sustained rate."""
 SUSTAINED_SHARE = 0.99
+"""Smallest share of the planned rate that is achieved at a sustained rate."""
 EPOLL_MILLION_RATE = 15_000
-"""Requests per second that epoll is asked for at a million connections: 59 shards and 56 threads here."""
+"""Requested rate for epoll at a million connections, where the broker has 59 and the load 56 threads."""
 
 
 def cost(rounds: int, users: int = 15_000, outstanding: int = 1024, duration_s: int = 5) -> list[str]:
-    """CPU time per request of broker and load engine beside the kernel floor's, in a closed loop."""
+    """Compare the CPU time per request of broker and load with the kernel floor's, in a closed loop."""
     floors: dict[str, list[Figures]] = defaultdict(list)
     runs: dict[Server, list[Result]] = defaultdict(list)
     settings = {
@@ -119,7 +120,7 @@ def _cost_row(server: Server, runs: list[Result], floors: list[Figures]) -> list
 
 
 def _connect_rate(runs: list[Result]) -> float:
-    """Connections with a confirmed subscription per second, both ends on this machine."""
+    """Return the median of the connections with a confirmed subscription per second."""
     return statistics.median(map(_connections_per_s, runs))
 
 
@@ -128,7 +129,7 @@ def _connections_per_s(run: Result) -> float:
 
 
 def establish(rounds: int, users: int = 15_000) -> list[str]:
-    """Connections with a confirmed subscription per second, beside the floor's with the same exchanges."""
+    """Compare the connections per second, each with a subscription, with the kernel floor's."""
     settings = {"users": users, "rate": 1000, "warmup_s": 0.2, "duration_s": 1}
     servers = [URING, EPOLL, *([NATS] if nats_server_command() else [])]
     runs: dict[Server, list[Result]] = defaultdict(list)
@@ -186,7 +187,7 @@ def _establish_floor_row(driver: str, runs: list[Figures]) -> list[str]:
 
 
 def sustained(rounds: int) -> list[str]:
-    """The highest of a ladder of planned rates that each server holds, open loop."""
+    """Find the highest planned rate of a ladder that each server holds, in an open loop."""
     ladders: list[tuple[Server, int, str, tuple[int, ...]]] = [
         (URING, 15_000, "ws", (60_000, 80_000, 100_000, 110_000, 120_000)),
         (EPOLL, 15_000, "ws", (60_000, 80_000, 100_000, 110_000, 120_000)),
@@ -233,7 +234,7 @@ def sustained(rounds: int) -> list[str]:
 
 
 def _floor_rate(server: Server, users: int) -> list[float]:
-    """Requests per second of the kernel alone; nothing for peers."""
+    """Return the requests per second of the kernel floor, as a list; empty for nats-server."""
     if server.driver is None:
         return []
     floor = run_floor(server.driver, "relay", connections=users, outstanding=1024, duration=3)
@@ -260,7 +261,7 @@ def _climb(rounds: int, server: Server, users: int, transport: str, rates: tuple
 
 
 def fanout(rounds: int) -> list[str]:
-    """Deliveries per second from one publisher to 1,000 subscribers, beside the floor."""
+    """Compare the deliveries per second, from one publisher to 1,000 subscribers, with the floor's."""
     settings = {
         "users": 1000, "message_bytes": 100, "rate": 0, "outstanding": 16, "warmup_s": 2, "duration_s": 5,
     }  # fmt: skip
@@ -302,7 +303,7 @@ def fanout(rounds: int) -> list[str]:
 
 
 def idle(_: int) -> list[str]:
-    """What 100,000 connections cost that say nothing."""
+    """Measure processor time and memory of 100,000 connections that send almost nothing."""
     rows = []
     for server in (URING, EPOLL):
         settings = {"users": 100_000, "rate": 1, "warmup_s": 1, "duration_s": 20}
@@ -325,7 +326,7 @@ def idle(_: int) -> list[str]:
 
 
 def million(_: int, rate: int = 50_000, duration_s: int = 30) -> list[str]:
-    """1,000,016 connections and subjects: held, each proven by a request, then loaded."""
+    """Establish 1,000,016 connections with a subject each, test each by a request, then load them."""
     say("a million connections: floor")
     floor = run_floor("uring", "relay", connections=1_000_000, outstanding=4096, duration=10, warmup=18)
     rows = []
@@ -333,7 +334,7 @@ def million(_: int, rate: int = 50_000, duration_s: int = 30) -> list[str]:
         say(f"a million connections: {server.title}")
         settings: dict[str, object] = {"rate": rate, "duration_s": duration_s}
         if server is EPOLL:
-            # As many threads on two cores wake for one or two requests each.
+            # So many threads share two cores that each wakes up for one or two requests only.
             settings |= {"threads": 56, "rate": EPOLL_MILLION_RATE}
         rows.append(_million_row(server, run_scenario(server, "migratorydata-2016", settings)))
     say("a million connections: closed loop")
@@ -384,9 +385,9 @@ def million(_: int, rate: int = 50_000, duration_s: int = 30) -> list[str]:
 
 
 def everybody(_: int, users: int = 1_000_016, message_bytes: int = 100) -> list[str]:
-    """One subject, a million users, one message under way: deliveries per second, and first to last."""
+    """Send one message at a time to a million users of one subject; measure rate and spread."""
     say("broadcast to a million: floor")
-    # What a message of this size is on the wire: its operation's line, its frame's header.
+    # On the wire, a message also has the line of its operation and the header of its frame.
     floor = run_floor(
         "uring", "fanout", connections=users, bytes=message_bytes + 30, outstanding=1, publish_duration=40
     )
@@ -453,7 +454,7 @@ def _million_row(server: Server, result: Result) -> list[str]:
 
 
 Suite = Callable[[int], list[str]]
-"""Takes the number of rounds and returns its section of the record."""
+"""Function that takes the number of rounds and returns a section of the record."""
 
 SUITES: dict[str, Suite] = {
     "cost": cost,

@@ -1,4 +1,4 @@
-"""How Sphinx makes the documentation site: `make docs`."""
+"""Configuration of Sphinx, which builds the documentation site: `make docs`."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,7 @@ extensions = [
 ]
 exclude_patterns = ["notebooks/*_files"]
 
-# Markdown, with links to headings as they are written on every forge.
+# Links to headings have the form that code hosting sites use.
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
@@ -33,7 +33,7 @@ python_use_unqualified_type_names = True
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 
-# Everything that a page loads is on the site: no fonts, scripts or pictures of others.
+# A page loads nothing from other sites: no fonts, scripts or pictures.
 html_theme = "furo"
 html_title = f"subjectbus {release}"
 html_static_path = ["static"]

@@ -1,7 +1,7 @@
-"""Draws the pictures of the pages from real runs, into docs/images: `make pictures`.
+"""Draw the pictures of the pages from real runs, into docs/images: `make pictures`.
 
-A broker under load gives the console in the browser and in the terminal, a load test with a broker of its own
-gives the report.
+The pictures of the consoles, in the browser and in the terminal, show a broker under load. The picture of
+the report shows a load test with a broker of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IMAGES = Path(__file__).resolve().parent / "images"
 USERS = 5_000
 RATE = 5_000
 SEEN_S = 20.0
-"""Time under load before the consoles are drawn, so that their charts have something to show."""
+"""Seconds of load before the consoles are drawn, so that their charts have data."""
 TERMINAL_COLUMNS = 110
 TERMINAL_LINES = 30
 CONSOLE_PIXELS = (1280, 900)
@@ -53,7 +53,7 @@ _SVG = (
 </svg>
 """
 )
-"""Rich's own form without the fonts that it would fetch from elsewhere."""
+"""Template for Rich's SVG export, without the fonts that Rich's own template loads from the network."""
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def draw_report(folder: Path) -> None:
 
 
 def start_load(target: str, out: Path) -> subprocess.Popen[bytes]:
-    """Start a load test of a running broker that goes on until it is ended."""
+    """Start a load test of a running broker, which runs until it is ended."""
     changes = (f"users={USERS}", f"rate={RATE}", "duration_s=600", "thresholds=[]")
     words = [word for change in changes for word in ("--set", change)]
     # As a module, the command would be the checkout's sources, which lack the extension.
@@ -99,7 +99,7 @@ def start_load(target: str, out: Path) -> subprocess.Popen[bytes]:
 
 
 def draw_terminal(monitor_url: str, path: Path) -> None:
-    """Draw what `subjectbus top` shows."""
+    """Draw the console `subjectbus top`."""
     monitor = Monitor(monitor_url)
     meter = RateMeter(min_interval_s=0.0)
     meter.add(monitor.sample(sort="msgs_to", limit=view.rows_of(TERMINAL_LINES)))

@@ -1,13 +1,13 @@
-"""Load tests as functions: what the commands do, for Python programs, notebooks and tests.
+"""Load tests as functions, which do the work of the commands for Python programs, notebooks and tests.
 
-`run`, `repeat` and `capacity` start a broker of their own, or load the one at `target`, and block until the
-result is there. `compare` sets results side by side. None of them prints anything unless told to.
+`run`, `repeat` and `capacity` start a broker of their own, or load the server at `target`, and return after
+the last run. `compare` compares results. Unless `progress` is set, no function prints anything.
 
-The processes of a run end with the call, whatever happens to it.
+When a call ends, for whatever reason, all processes of its run have ended.
 
-In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run first: what was collected is written, and
-then the program gets the signal as it would have, Ctrl-C as KeyboardInterrupt. The functions may be called
-from other threads, too. A run there goes on to its end: Python gives signals to the main thread alone.
+In the main thread, SIGINT (Ctrl-C), SIGTERM and SIGHUP first end the run, and the collected data is written.
+Then the program receives the signal as usual, Ctrl-C as KeyboardInterrupt. The functions may also be called
+from other threads. There, signals do not end a run: Python delivers signals to the main thread only.
 """
 
 import json
@@ -56,7 +56,7 @@ FilePath = str | os.PathLike[str]
 Cpus = str | Collection[int]
 """Processors of this machine: a list such as "0,2-3", or their numbers."""
 ProgressOption = bool | Callable[[Sample], None]
-"""Whether to show progress on standard error, or what is called with each sample, once a second."""
+"""Whether to show progress on standard error, or a function that gets each sample, once a second."""
 
 _LEAST_RUNS = 2
 _LEAST_SIDES = 2
@@ -79,27 +79,28 @@ def run(
 ) -> Result:
     """Run a scenario once and return its result.
 
-    A threshold or check that fails is no error: `result.holds` says whether all hold.
+    A threshold or check that fails does not raise an error: `result.holds` says whether all hold.
 
     Args:
-        scenario: The name of a shipped scenario, the path of a TOML file, or a scenario.
+        scenario: Name of a shipped scenario, path of a TOML file, or a scenario.
         target: URL of a running server, `nats://H:P`, `ws://H:P/` or `http://H:P/`; None starts a broker.
-        monitor: URL of the target's monitor, whose counters are set beside the load's.
+        monitor: URL of the target's monitor, whose counters are compared with the load's; None for the
+            scenario's key `monitor`.
         hosts: Path of a hosts file; None runs everything on this machine.
-        server_pid: The target's process on this machine, whose processor time and memory are sampled.
-        broker_cpus: Processors of the broker that is started; None leaves them to the kernel.
-        load_cpus: Processors of requestors and providers; None leaves them to the kernel.
+        server_pid: Process id of the target on this machine, whose processor time and memory are sampled.
+        broker_cpus: Processors of the run's own broker; None leaves the choice to the kernel.
+        load_cpus: Processors of requestors and providers; None leaves the choice to the kernel.
         out: Folder for result and reports, made if it is missing; None writes nothing.
         progress: Whether to show progress, or a function that is called with each sample.
-        command: Command to be kept in the result for doing the run again; None makes it of these arguments.
+        command: Command that repeats the run, kept in the result; None makes it from these arguments.
         overrides: New values of the scenario's keys, such as `users=1000`; `**{"broker.shards": 2}` for a
             key of a table.
 
     Raises:
-        UsageError: Arguments that cannot be used, among them ScenarioError, TargetError, ThresholdError and
-            HostsFileError. Nothing was started, and no folder is left.
-        RunError: The run failed, `error.result` has what was collected; or the disk did not take the result.
-        KeyboardInterrupt: Ctrl-C in the main thread.
+        UsageError: An argument cannot be used. ScenarioError, TargetError, ThresholdError and HostsFileError
+            are such errors. Nothing was started, and no folder is left.
+        RunError: The run failed, or its result could not be written. `error.result` has the collected data.
+        KeyboardInterrupt: Ctrl-C was pressed; in the main thread only.
     """
     where = _Where(target, monitor, hosts, server_pid, broker_cpus, load_cpus)
     command = _command("run", scenario, where, overrides) if command is None else command
@@ -125,7 +126,7 @@ def repeat(
     command: Sequence[str] | None = None,
     **overrides: Any,  # noqa: ANN401 - of the scenario's keys
 ) -> Repeated:
-    """Run a scenario several times and return median and spread of each metric.
+    """Run a scenario several times and return the median and the spread of each metric.
 
     Args:
         scenario: As for `run`, like all arguments that are not named here.
@@ -143,8 +144,8 @@ def repeat(
 
     Raises:
         UsageError: As for `run`.
-        RunError: A run failed, after which none followed; `error.result` has the summary.
-        KeyboardInterrupt: Ctrl-C in the main thread; with `out` the runs before it are there.
+        RunError: A run failed and was the last one; `error.result` has the summary.
+        KeyboardInterrupt: Ctrl-C was pressed; in the main thread only. The folder `out` has the runs so far.
     """
     if times < _LEAST_RUNS:
         raise ArgumentError("times", f"expected {_LEAST_RUNS} runs or more, got {times}")
@@ -153,7 +154,7 @@ def repeat(
         command = _command("run", scenario, where, overrides, repeat=times)
     with _prepared(load_scenario(scenario, overrides), where, out, progress, command) as job:
         summary = repeat_runs(
-            times, job.plan, job.folder, job.run, job.interrupts, job.tell, command=job.options.command
+            times, job.plan, job.folder, job.run, job.interrupts, job.announce, command=job.options.command
         )
         job.interrupts.hold()
         if job.folder is not None:
@@ -190,13 +191,14 @@ def capacity(
 
     Args:
         scenario: As for `run`, like all arguments that are not named here.
-        slo: Objectives such as "latency_us.p99 < 100000"; none takes the scenario's thresholds.
-        from_rate: The lowest rate; None takes an eighth of the scenario's.
-        to_rate: The highest rate; None sets no bound.
-        precision: How close the rate that holds and the one that fails are brought, 0.0005 to 0.5.
-        probe_s: Seconds of each run's measured phase, at least 1.
-        baseline: An earlier search with the same objectives, or its folder: `holds` is False if the capacity
-            has fallen by more than `tolerance` since.
+        slo: Objectives such as "latency_us.p99 < 100000"; empty takes the scenario's thresholds.
+        from_rate: Lowest rate to try; None takes an eighth of the scenario's rate.
+        to_rate: Highest rate to try; None sets no limit.
+        precision: Share by which the highest rate that holds and the lowest rate that fails may differ, from
+            0.0005 to 0.5.
+        probe_s: Length of each run's measured phase in seconds, at least 1.
+        baseline: Earlier search with the same objectives, or its folder. `holds` of the result is False if
+            the capacity has fallen by more than `tolerance` since then. None compares with nothing.
         tolerance: Percent by which the capacity may be below the baseline's.
         target: As for `run`.
         monitor: As for `run`.
@@ -211,8 +213,9 @@ def capacity(
 
     Raises:
         UsageError: As for `run`.
-        RunError: A run broke before anything was measured; `error.result` has the search so far.
-        KeyboardInterrupt: Ctrl-C in the main thread; with `out` the search so far is there.
+        RunError: A run failed before anything was measured; `error.result` has the search so far.
+        KeyboardInterrupt: Ctrl-C was pressed; in the main thread only. The folder `out` has the search so
+            far.
     """
     slos = (slo,) if isinstance(slo, str) else tuple(slo)
     parse_thresholds(slos)
@@ -237,10 +240,10 @@ def capacity(
         probe_s=probe_s,
         baseline=None if baseline is None else plan_baseline(baseline, tolerance),
     )
-    as_search(plan)  # a search that makes no sense is refused before anything is done
+    as_search(plan)  # an impossible search is refused before anything is started
     with _prepared(plan, where, out, progress, command) as job:
         search = replace(as_search(job.plan), target=target, command=job.options.command)
-        found = find_capacity(search, job.folder, job.run, job.interrupts, job.tell)
+        found = find_capacity(search, job.folder, job.run, job.interrupts, job.announce)
         job.interrupts.hold()
         if job.folder is not None and found.probes:
             artifacts.write_pages(capacity_report.to_document(found), job.folder)
@@ -252,19 +255,20 @@ def capacity(
 def compare(
     runs: Sequence[Source] | Mapping[str, Source], *, tolerance: float = 5.0, judge: Sequence[str] = ()
 ) -> Comparison:
-    """Set runs side by side and return the comparison; the first one is the baseline.
+    """Compare runs and return the comparison; the first run is the baseline.
 
-    `comparison.regressions` says what is worse than in the baseline, a sentence each.
+    `comparison.regressions` has a sentence for each metric or check that is worse than in the baseline.
 
     Args:
-        runs: At least two, by name if a mapping. Each is the folder of one run or of repeated ones, a
-            result, or the results of several runs of the same.
+        runs: Two or more runs; the keys of a mapping are their names. Each is the folder of one run or of
+            repeated runs, a result, or the results of several runs of one scenario.
         tolerance: Percent by which a judged metric may be worse than the baseline's.
-        judge: Names of the metrics to judge, such as "latency_us.max"; none judges those that are by default.
+        judge: Names of the metrics to judge, such as "latency_us.max"; empty judges the metrics that
+            are judged by default.
 
     Raises:
-        UsageError: Fewer than two, a negative tolerance, or an unknown metric.
-        ScenarioError: A folder that has no result, or one that cannot be read.
+        UsageError: There are fewer than two runs, the tolerance is negative, or a metric is unknown.
+        ResultError: A folder has no result, or its result cannot be read.
     """
     if len(runs) < _LEAST_SIDES:
         raise ArgumentError("runs", f"{_LEAST_SIDES} results or more are needed, got {len(runs)}")
@@ -283,7 +287,7 @@ def open_screen(*, quiet: bool = False) -> Screen:
 
 @dataclass(frozen=True)
 class _Where:
-    """Server, machines and processors of a run, as given."""
+    """Server, machines and processors of a run, as the caller gave them."""
 
     target: str | None
     monitor: str | None
@@ -293,7 +297,11 @@ class _Where:
     load_cpus: Cpus | None
 
     def options(self, plan: Plan, command: Sequence[str]) -> tuple[Plan, Options]:
-        """Return the scenario as the target makes it run, and how it is run; UsageError if it cannot be."""
+        """Return the scenario with the target's transport, and the options of the run.
+
+        Raises:
+            UsageError: The scenario cannot be run with these arguments.
+        """
         self._refuse_contradictions()
         thresholds_of(plan)
         target, monitor = None, None
@@ -312,20 +320,22 @@ class _Where:
 
     def _refuse_contradictions(self) -> None:
         if self.target is None and self.server_pid is not None:
-            raise ArgumentError("server_pid", "the own broker is sampled anyway; it goes with a target")
+            raise ArgumentError("server_pid", "needs a target; the own broker is always sampled")
         if self.target is None and self.monitor is not None:
-            raise ArgumentError("monitor", "the own broker's is read anyway; it goes with a target")
+            raise ArgumentError("monitor", "needs a target; the monitor of the own broker is always read")
         if self.target is not None and self.broker_cpus is not None:
-            raise ArgumentError("broker_cpus", "there is no own broker with a target")
+            raise ArgumentError("broker_cpus", "cannot be used with a target, since the run starts no broker")
         if self.hosts is not None:
             for name in ("broker_cpus", "load_cpus", "server_pid"):
                 if getattr(self, name) is not None:
-                    raise ArgumentError(name, "is of this machine; a hosts file has cpus for each host")
+                    raise ArgumentError(
+                        name, "applies to this machine only; a hosts file has the key cpus for each host"
+                    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Job:
-    """Something to be run, ready to begin."""
+    """Plan that is ready to run, with its options, folder and display."""
 
     plan: Plan
     options: Options
@@ -334,7 +344,7 @@ class _Job:
     interrupts: Interrupts
 
     def run(self, plan: Plan, folder: Path | None) -> Result:
-        """Run a plan and write its folder, if it is to have one; return the result, also of a failed run."""
+        """Run a plan, write its folder if there is one, and return the result, also of a failed run."""
         if folder is None:
             with _scratch_folder() as scratch:
                 result, _ = run_plan(plan, scratch, self.options, self._display(plan), self.interrupts)
@@ -348,8 +358,8 @@ class _Job:
                 raise
         return result
 
-    def tell(self, text: str) -> None:
-        """Show a line between runs."""
+    def announce(self, text: str) -> None:
+        """Print a line between runs if progress is shown."""
         if self.progress is True:
             open_screen().print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -361,19 +371,19 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Listener:
-    """A display that hands samples on."""
+    """Display that passes each sample to a function."""
 
     listen: Callable[[Sample], None]
 
     def show(self, sample: Sample, progress: Progress, rows: Sequence[WorkerRow]) -> None:  # noqa: ARG002
-        """Hand the sample on."""
+        """Pass the sample to the function."""
         self.listen(sample)
 
     def announce(self, text: str) -> None:
-        """Leave it unsaid."""
+        """Do nothing: the function gets samples only."""
 
     def of_part(self, scenario: Scenario) -> Self:  # noqa: ARG002 - as displays have it
-        """Return the same for one of several runs."""
+        """Return this display, which shows all parts of a run."""
         return self
 
     def __enter__(self) -> Self:
@@ -382,16 +392,16 @@ class _Listener:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Need no end."""
+        """Do nothing: there is nothing to close."""
 
 
 @contextmanager
 def _prepared(
     plan: Plan, where: _Where, out: FilePath | None, progress: ProgressOption, command: Sequence[str]
 ) -> Iterator[_Job]:
-    """Make everything ready, the machines of a hosts file among it; signals are taken until the end.
+    """Prepare a run, including the machines of a hosts file; in the block, signals interrupt the run.
 
-    The folder is claimed before any machine is connected to.
+    The folder is claimed before the first connection to a machine.
     """
     plan, options = where.options(plan, command)
     folder = None if out is None else Path(out)
@@ -414,23 +424,23 @@ def _on_hosts(job: _Job, hosts_file: Path) -> Iterator[_Job]:
     inventory = load_inventory(hosts_file)
     inventory.require_roles(has_target=has_target, needs_providers=isinstance(plan, Scenario))
     plan = fit_to_hosts(plan, inventory.hosts, has_target=has_target)
-    # Imported here: SSH takes a while to load, and most runs are on one machine.
+    # Imported here, because SSH takes a while to load and most runs use one machine only.
     from loadtest.hosts.machines import open_machines  # noqa: PLC0415
 
-    with open_machines(inventory.hosts, job.tell) as machines:
+    with open_machines(inventory.hosts, job.announce) as machines:
         hosts = [HostBinding(host, machine) for host, machine in zip(inventory.hosts, machines, strict=True)]
         yield replace(job, plan=plan, options=replace(job.options, hosts=hosts))
 
 
 @contextmanager
 def _interruptible() -> Iterator[Interrupts]:
-    """Take signals inside, and pass the first one on at the end."""
+    """Handle signals in the block, and pass the first one on at its end."""
     interrupts = Interrupts()
     try:
         with interrupts:
             yield interrupts
     except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # it is on its way already
+        with suppress(KeyboardInterrupt):  # this exception is raised already
             interrupts.pass_on()
         raise
     interrupts.pass_on()
@@ -438,7 +448,7 @@ def _interruptible() -> Iterator[Interrupts]:
 
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
-    """A folder that stays only if something was written into it."""
+    """Yield a new temporary folder; on exit remove it if it is empty."""
     folder = Path(tempfile.mkdtemp(prefix="loadtest-"))
     try:
         yield folder
@@ -463,12 +473,12 @@ def _command(
     overrides: Mapping[str, Any],
     **options: object,
 ) -> list[str]:
-    """Return the command that does the same; nothing for a scenario that was made by a program."""
+    """Return the command with the same effect; an empty list if the scenario is an object, not a file."""
     if not isinstance(scenario, str | os.PathLike):
         return []
     words = ["subjectbus", "loadtest", name, os.fspath(scenario)]
     for key, value in flatten(msgspec.to_builtins(overrides)):
-        # A JSON text is a TOML value, too; TOML has no null.
+        # A JSON value is also a TOML value, except for null.
         words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"] if value is not None else []
     given = {
         **options,

@@ -246,7 +246,7 @@ def load_capacity(path: str | PathLike[str]) -> CapacitySearch:
     """Return the capacity search in the folder `path`, made by `subjectbus loadtest capacity`.
 
     Raises:
-        ScenarioError: The folder has no `capacity.json`, or an unusable one; the text says why.
+        ResultError: The folder has no `capacity.json`, or an unusable one; the text says why.
         ModuleNotFoundError: pandas is not installed.
     """
     _import_pandas("load_capacity")
@@ -258,7 +258,7 @@ def load_run(path: str | PathLike[str]) -> Run:
     """Return the run in the result folder `path`.
 
     Raises:
-        ScenarioError: The folder has no `result.json`, or an unusable one; the text says why.
+        ResultError: The folder has no `result.json`, or an unusable one; the text says why.
         ModuleNotFoundError: pandas is not installed.
     """
     _import_pandas("load_run")

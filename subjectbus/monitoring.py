@@ -1,6 +1,6 @@
-"""What a running broker's monitor listener tells, read over HTTP.
+"""Client of a running broker's monitor listener, over HTTP.
 
-The structs hold what is read here; a broker tells more, and what is not named is passed over.
+The structs have the fields that are used here; other fields of an answer are ignored.
 """
 
 import math
@@ -86,9 +86,9 @@ class Shard(msgspec.Struct, frozen=True):
 
 
 class Varz(msgspec.Struct, frozen=True):
-    """`/varz`: counts since the start, `in` what clients sent, `out` what they were sent.
+    """Document `/varz`: totals since the start; `in` is from clients to the broker, `out` the reverse.
 
-    `cpu` is in percent of one core, `mem` the resident bytes.
+    `cpu` is in percent of one core, `mem` is the resident memory in bytes.
     """
 
     server_id: str
@@ -116,12 +116,12 @@ class Varz(msgspec.Struct, frozen=True):
 
     @property
     def dropped(self) -> int:
-        """Messages dropped, whatever the reason."""
+        """Number of dropped messages, for all reasons."""
         return sum(self.conservation.dropped.values())
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """A row of `/connz`: `in` what this client sent, `out` what it was sent."""
+    """Row of `/connz`: `in` is from this client to the broker, `out` the reverse."""
 
     cid: int
     type: str
@@ -142,14 +142,14 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 class Connz(msgspec.Struct, frozen=True):
-    """`/connz`: one page of `total` connections."""
+    """Document `/connz`: one page of `total` connections."""
 
     total: int
     connections: tuple[Connection, ...]
 
 
 class HotSubject(msgspec.Struct, frozen=True):
-    """A subject and how much is published to it; `share` of all messages, 0 to 1."""
+    """Subject with its rates; `share` is its share of all messages, from 0 to 1."""
 
     subject: str
     msgs_per_s: float
@@ -158,7 +158,10 @@ class HotSubject(msgspec.Struct, frozen=True):
 
 
 class Subjects(msgspec.Struct, frozen=True):
-    """`/subjects`: estimates from one in so many messages over the last `seconds`, busiest first."""
+    """Document `/subjects`: the busiest subjects first.
+
+    The rates of the last `seconds` are estimated from one in `one_in` messages.
+    """
 
     one_in: int
     seconds: float
@@ -167,25 +170,25 @@ class Subjects(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a broker, and the documents it was read from, by name."""
+    """Snapshot of a broker, with the documents that it was read from, by name."""
 
     varz: Varz
     connz: Connz
     subjects: Subjects
     sort: str
     at_s: float
-    """By the monotonic clock of the reader."""
+    """Time of the snapshot on the reader's monotonic clock, in seconds."""
     documents: dict[str, Document]
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a monitor listener is."""
+    """Address of a monitor listener."""
 
     host: str
     port: int
     prefix: str = ""
-    """Path before that of each document, where a proxy stands in between."""
+    """Path before the path of each document, for a listener behind a proxy."""
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -217,10 +220,10 @@ class Endpoint:
 
 
 class Monitor:
-    """Reads the documents of one monitor listener over a connection that is kept.
+    """Reader of the documents of one monitor listener, over a kept connection.
 
-    One thread at a time may use it; another one may `interrupt` it. It works with every server that has a
-    monitor as nats-server's, but for `sample`, which needs this project's broker.
+    One thread at a time may use it; another thread may call `interrupt`. It works with every server whose
+    monitor is like nats-server's, except for `sample`, which needs this project's broker.
     """
 
     def __init__(
@@ -230,15 +233,15 @@ class Monitor:
         *,
         max_bytes: int = _MOST_BYTES,
     ) -> None:
-        """Check the URL; connect to nothing yet.
+        """Check the URL; the first fetch connects.
 
         Args:
-            url: The listener's, such as `server.monitor_url`.
-            timeout_s: How long one document may take in all, from connecting to its last byte.
-            max_bytes: The longest document that is read.
+            url: URL of the listener, such as `server.monitor_url`.
+            timeout_s: Longest time for one document in seconds, from connecting to the last byte.
+            max_bytes: Size of the largest document that is accepted, in bytes.
 
         Raises:
-            UsageError: The URL cannot be a monitor's.
+            UsageError: The URL cannot be the URL of a monitor.
         """
         self.endpoint = Endpoint.parse(url) if isinstance(url, str) else url
         self._timeout_s = timeout_s
@@ -250,9 +253,9 @@ class Monitor:
         """Return the JSON object at a path.
 
         Args:
-            path: That of the document, "/connz" for example.
-            timeout_s: How long it may take in all; None takes that of the monitor.
-            query: Parameters, `sort="cid"` for example.
+            path: Path of the document, such as "/connz".
+            timeout_s: Longest time in seconds. None takes the `timeout_s` of the constructor.
+            query: Parameters of the query, such as `sort="cid"`.
 
         Raises:
             MonitorError: The listener cannot be reached, takes too long, or answers with anything else.
@@ -267,7 +270,7 @@ class Monitor:
             raise self._error(path, _explain(error, limit_s)) from error
         if status != HTTPStatus.OK:
             text = f"status {status} {reason}".rstrip() + _detail(body)
-            # A listener for WebSocket connections wants them.
+            # A listener for WebSocket connections answers that it needs an upgrade.
             is_other = status == HTTPStatus.UPGRADE_REQUIRED
             raise self._error(path, f"{_NO_MONITOR}: {text}" if is_other else text)
         if len(body) > self._max_bytes:
@@ -278,16 +281,16 @@ class Monitor:
             raise self._error(path, f"{_NO_MONITOR}: the answer is not a JSON object: {error}") from error
 
     def sample(self, *, sort: str = "cid", limit: int = MOST_CONNECTIONS) -> Sample:
-        """Return one look at the broker and some of its connections.
+        """Return a snapshot of the broker and of some of its connections.
 
         Args:
             sort: Order of the connections, one of SORTS.
-            limit: How many of them, from the first on.
+            limit: Number of connections, from the first in that order.
 
         Raises:
             MonitorError: The listener cannot be reached, or does not answer as a broker's does.
         """
-        # First the document that tells another kind of server.
+        # /varz comes first, because its answer shows whether the server is of another kind.
         documents = {"varz": self.fetch("/varz")}
         varz = self._convert("/varz", documents["varz"], Varz)
         documents["connz"] = self.fetch("/connz", sort=sort, limit=limit)
@@ -302,12 +305,12 @@ class Monitor:
         )
 
     def interrupt(self) -> None:
-        """End a fetch that another thread is in, with a MonitorError there."""
+        """Make a `fetch` that is running in another thread raise a MonitorError."""
         self._is_interrupted = True
         self._connection.interrupt()
 
     def close(self) -> None:
-        """Close the connection; the next fetch makes another one."""
+        """Close the connection; the next fetch opens a new one."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -319,7 +322,7 @@ class Monitor:
         self.close()
 
     def _exchange(self, target: str) -> tuple[int, str, bytes]:
-        """Return status, reason and body; ask twice if a kept connection was closed for being idle."""
+        """Return status, reason and body; ask again if the server had closed an idle kept connection."""
         is_kept = self._connection.sock is not None
         try:
             return self._connection.get(target, self._max_bytes + 1)
@@ -347,10 +350,10 @@ class Monitor:
 
 
 class _Connection(HTTPConnection):
-    """A connection on which everything ends by one deadline, set anew for each exchange."""
+    """Connection on which all operations end by one deadline, which each exchange sets."""
 
     deadline_s = math.inf
-    """By the monotonic clock."""
+    """Deadline of the exchange on the monotonic clock, in seconds."""
     _stream: "_TimedSocket | None" = None
 
     def connect(self) -> None:
@@ -372,15 +375,15 @@ class _Connection(HTTPConnection):
         return response.status, response.reason, body
 
     def interrupt(self) -> None:
-        """Make what another thread waits for fail."""
-        # Not `sock`, which http.client lets go of before the end of an answer that is the connection's last.
+        """Make the operation that another thread waits for fail."""
+        # Not `sock`: for the last answer of a connection, http.client releases it before the answer ends.
         if (stream := self._stream) is not None:
             with suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
 
 
 class _TimedSocket(socket.socket):
-    """A socket of which every read and write ends by one deadline: byte after byte in time is not in time."""
+    """Socket on which all reads and writes together end by one deadline."""
 
     def __init__(self, stream: socket.socket) -> None:
         super().__init__(stream.family, stream.type, stream.proto, stream.detach())

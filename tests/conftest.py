@@ -1,4 +1,4 @@
-"""Fixtures that start the servers under test and check, after every test, that they are still well."""
+"""Fixtures that start the servers under test and check them after every test."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown() -> None:
-    """Let fixtures end as they must: those of a session do so after whichever test is the last."""
+    """Permit processes while fixtures end; fixtures of the session end after the last test."""
     permit_processes(allowed=True)
 
 
@@ -92,7 +92,7 @@ sys.addaudithook(refuse_processes)
 
 
 def is_wanted(item: pytest.Function, brokers: str) -> bool:
-    """Whether the form of the broker that a case runs on is among those that `--brokers` asks for."""
+    """Return whether `--brokers` selects the form of the broker that a case runs on."""
     case = getattr(item, "callspec", None)
     form = next((value for value in case.params.values() if value in tuple(BROKERS)), None) if case else None
     if form is None or brokers == "all":
@@ -125,19 +125,19 @@ def nats_server_executable() -> str:
     """The path of nats-server; without it the test is skipped, and fails in CI."""
     executable = nats_server_command()
     if executable is None:
-        skip("nats-server is not installed: `make setup` installs it where Go is")
+        skip("nats-server is not installed: `make setup` installs it if Go is installed")
     return executable
 
 
 def skip(reason: str) -> NoReturn:
-    """Skips the test, but for CI, where everything has to be there."""
+    """Skip the test; in CI fail, since everything must be installed there."""
     if in_ci():
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def require_driver(name: object) -> None:
-    """Skips the test where the kernel does not permit this driver, which no setup can change."""
+    """Skip the test if the kernel does not permit this driver, also in CI."""
     try:
         resolve_driver(str(name))
     except ConfigError as error:

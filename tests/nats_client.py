@@ -1,4 +1,4 @@
-"""What the tests need to know of nats-py."""
+"""Helpers for tests with nats-py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus as a counterpart: its server scraping a broker, its tool, and what a broker exports."""
+"""Prometheus as a counterpart: its server, its tool, and the metrics that a broker exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fault that no client can cause: the kernel refuses to go on with this process's io_uring instances."""
+"""Fault that clients cannot cause: the io_uring instances of this process fail."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The servers under test, each a real process, with what tests ask of them while they run and at the end."""
+"""Servers under test, each a real process, with the checks that tests make on them."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class NatsServer(servers.NatsServer):
 
 
 def is_accounted(conservation: dict[str, Any]) -> bool:
-    """Whether every receiver of a message got it, lost it for a reason, or has it pending.
+    """Return whether every message to a receiver was delivered, dropped for a reason, or is pending.
 
     The broker counts each of these where it happens. A page is read while shards work, so that a look in the
     middle of a turn may miss some: look again then.
@@ -144,5 +144,5 @@ def is_accounted(conservation: dict[str, Any]) -> bool:
 
 
 def in_ci() -> bool:
-    """Whether a missing counterpart must fail the run instead of being skipped."""
+    """Return whether a missing counterpart must fail the run instead of skipping tests."""
     return os.environ.get("CI", "").lower() in ("1", "true")

@@ -24,7 +24,7 @@ _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 
 
 class Keys(SphinxDirective):
-    """The keys of one kind of document, described by its schema."""
+    """Directive for the keys of one kind of document, described by its schema."""
 
     required_arguments = 1
 
@@ -37,7 +37,7 @@ class Keys(SphinxDirective):
 
 
 class Commands(SphinxDirective):
-    """The commands of the command line."""
+    """Directive for the commands of the command line."""
 
     def run(self) -> list[nodes.Node]:
         """Return a section for each command."""
@@ -45,7 +45,7 @@ class Commands(SphinxDirective):
 
 
 class OpenApi(SphinxDirective):
-    """The endpoints of the broker's own description of its HTTP API."""
+    """Directive for the endpoints in the broker's OpenAPI document."""
 
     def run(self) -> list[nodes.Node]:
         """Return a section for each endpoint."""
@@ -54,16 +54,16 @@ class OpenApi(SphinxDirective):
 
 
 class Records(SphinxDirective):
-    """The benchmark records beside the page, newest first."""
+    """Directive for the benchmark records in the folder of the page, newest first."""
 
     def run(self) -> list[nodes.Node]:
-        """Return the table of the records, and their place in the contents."""
+        """Return the table of the records, and the entries for the table of contents."""
         folder = Path(self.env.doc2path(self.env.docname)).parent
         return self.parse_text_to_nodes(records.to_markdown(folder), allow_section_headings=True)
 
 
 def write_files(app: Sphinx) -> None:
-    """Write the schemas and the OpenAPI document into a folder that is copied to the site as it is."""
+    """Write the schemas and the OpenAPI document into a folder that is copied to the site unchanged."""
     folder = Path(app.doctreedir).parent / "extra" / "schemas"
     folder.mkdir(parents=True, exist_ok=True)
     for name in schemas.SCHEMAS:
@@ -75,15 +75,15 @@ def write_files(app: Sphinx) -> None:
 def prepare_docstring(
     _app: Sphinx, what: str, _name: str, _object: object, _options: object, lines: list[str]
 ) -> None:
-    """Turn a docstring's marks of code, which are Markdown's, into those of reStructuredText.
+    """Replace the Markdown marks for code in a docstring by the marks of reStructuredText.
 
-    A module's docstring is left out: the page introduces the module.
+    The docstring of a module is left out, because the page introduces the module.
     """
     lines[:] = [] if what == "module" else [_CODE.sub(r"``\1``", line) for line in lines]
 
 
 def setup(app: Sphinx) -> ExtensionMetadata:
-    """Add the directives, and have the files written before the pages are read."""
+    """Add the directives; the files are written before the pages are read."""
     app.add_directive("commands", Commands)
     app.add_directive("keys", Keys)
     app.add_directive("openapi", OpenApi)

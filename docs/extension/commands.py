@@ -1,6 +1,6 @@
-"""Every command of the command line, with its usage, help and options, in Markdown.
+"""Description of each command in Markdown, with its usage, help and options.
 
-Commands are asked of their group, so that those which other packages contribute are there, too.
+The commands are taken from their group, so the commands that other packages contribute are included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def to_markdown() -> str:
-    """Return a section for each command that does something, groups of commands apart."""
+    """Return a section for each command, except groups of commands."""
     context = click.Context(cli, info_name="subjectbus", **cli.context_settings)
     return "\n\n".join(_section(command) for command in _leaves(context)) + "\n"
 
@@ -48,7 +48,7 @@ def _section(context: click.Context) -> str:
 
 
 def _text(help_text: str) -> str:
-    """Return a help text in one line, in which no character is Markdown's but the marks of code."""
+    """Return a help text as one line, in which only the marks for code have a meaning in Markdown."""
     line = " ".join(help_text.split())
     for character in "|*<>[]":
         line = line.replace(character, f"\\{character}")

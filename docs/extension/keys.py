@@ -1,4 +1,4 @@
-"""A JSON Schema as tables of keys, in Markdown."""
+"""Tables of the keys of a JSON Schema, in Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Schema = dict[str, Any]
 
 _KIND = "kind"
-"""The key by which a table says which of several it is."""
+"""Key whose value selects one of several tables."""
 _BOUNDS = (
     ("minimum", "from"),
     ("exclusiveMinimum", "above"),
@@ -21,9 +21,9 @@ _BOUNDS = (
 
 
 class KeyTables:
-    """The tables of one kind of document: one section for each, those within a table behind it.
+    """Tables of one kind of document: a section for each table, followed by the tables within it.
 
-    If a document is one of several tables, the keys that all of them have come first, and once.
+    If a document is one of several tables, the keys that all of them have come first and only once.
     """
 
     def __init__(self, schema: Schema, elsewhere: dict[str, str], *, is_written: bool) -> None:
@@ -39,7 +39,7 @@ class KeyTables:
         self._elsewhere = elsewhere
         self._is_written = is_written
         self._paths: dict[str, str] = {}
-        """Names of tables, and the path of the first key that holds one."""
+        """Path of the first key that holds a table, by the table's name."""
 
     def to_markdown(self) -> str:
         """Return all sections."""
@@ -53,7 +53,7 @@ class KeyTables:
         return "\n\n".join(sections) + "\n"
 
     def _resolve(self, part: Schema) -> Schema:
-        """Return a part of the schema, or the table that it refers to."""
+        """Return a part of the schema; if it is a reference, the table that it refers to."""
         return self._definitions[_name(part)] if "$ref" in part else part
 
     def _nested(self, roots: list[Schema]) -> Iterator[tuple[str, Schema]]:
@@ -97,7 +97,7 @@ class KeyTables:
         return "\n\n".join([f"## {title}", *filter(None, paragraphs), "\n".join(lines)])
 
     def _meaning(self, value: Schema) -> str:
-        """Return a key's description, or the first sentence of the table's that it holds."""
+        """Return a key's description, or else the first sentence about the table that the key holds."""
         if "description" in value:
             return str(value["description"])
         for reference, _ in _references(value):
@@ -120,7 +120,7 @@ class KeyTables:
         return self._plain_type(value)
 
     def _plain_type(self, value: Schema) -> str:
-        """Return the type of values that are neither a table of this document nor one of several."""
+        """Return the type of a value that is neither a table of this document nor a union."""
         kind: str = value.get("type", "any value")
         if kind == "array":
             return f"list: {self._type(value.get('items', {}))}"
@@ -136,7 +136,7 @@ def _name(reference: Schema) -> str:
 
 
 def _references(value: Schema) -> Iterator[tuple[Schema, str]]:
-    """Yield the references in a key's value, with "[]" for those in a list and ".NAME" for those in a map."""
+    """Yield the references in a key's value, with "[]" if in a list and ".NAME" if in a map."""
     if "$ref" in value:
         yield value, ""
     for choice in value.get("anyOf", []):
@@ -157,7 +157,7 @@ def _either(choices: Iterable[str]) -> str:
 
 
 def _default(value: Schema) -> str:
-    """Return a key's default as TOML writes it; empty if an empty value, or none, is the default."""
+    """Return a key's default in TOML; empty if there is no default or it is an empty value."""
     default = value.get("default")
     if default in (None, "", [], ()) or isinstance(default, dict):
         return ""

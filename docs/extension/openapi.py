@@ -1,4 +1,4 @@
-"""The broker's OpenAPI document as sections and tables, in Markdown."""
+"""Sections and tables of the broker's OpenAPI document, in Markdown."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 SOURCE = Path(__file__).parents[2] / "rust_core" / "crates" / "broker" / "src" / "http" / "openapi.json"
-"""The document that the broker serves at /openapi.json, compiled into it."""
+"""Path of the document that is compiled into the broker and served at /openapi.json."""
 
 Document = dict[str, Any]
 
 
 def to_markdown() -> str:
-    """Return a section for each operation, and one for its errors."""
+    """Return a section for each operation, and a section for errors."""
     document: Document = json.loads(SOURCE.read_text(encoding="utf-8"))
     sections = [
         _operation(document, f"{method.upper()} {path}", operation, shared.get("parameters", []))
@@ -47,7 +47,7 @@ def _operation(document: Document, title: str, operation: Document, shared: list
 
 
 def _resolved(document: Document, part: Document) -> Document:
-    """Return a part of the document, or the one that it refers to."""
+    """Return a part of the document; if it is a reference, the part that it refers to."""
     if "$ref" not in part:
         return part
     found: Any = document
@@ -58,7 +58,7 @@ def _resolved(document: Document, part: Document) -> Document:
 
 
 def _cell(text: str) -> str:
-    """Return a text as a table's cell; angle brackets and stars stand for themselves."""
+    """Return a text as a table's cell, with angle brackets and stars escaped."""
     for character in "|*<>":
         text = text.replace(character, f"\\{character}")
     return text

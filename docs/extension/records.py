@@ -1,4 +1,4 @@
-"""The list of the benchmark records, newest first: date, name and subjects of each."""
+"""List of the benchmark records with their dates, names and subjects, newest first."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _NAME = re.compile(r"(?P<date>\d{4}-\d{2}-\d{2})-(?P<name>.+)\.md")
 
 
 def to_markdown(folder: Path) -> str:
-    """Return a table of the records in a folder, and the contents that Sphinx needs to find them.
+    """Return a table of the records in a folder, and the table of contents that Sphinx needs.
 
     Raises:
-        ValueError: A file's name is not that of a record, DATE-NAME.md.
+        ValueError: A file's name does not have the form DATE-NAME.md.
     """
     pages = sorted((page for page in folder.glob("*.md") if page.name != "index.md"), reverse=True)
     rows = ["| Date | Record | About |", "|---|---|---|"]

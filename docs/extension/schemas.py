@@ -1,4 +1,4 @@
-"""The JSON Schemas of the documents that users write or read, with every description."""
+"""JSON Schemas of the documents that users write or read, with all descriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 
 
 def _result_schema() -> Schema:
-    """Return the schema of result.json; its keys are described by the docstrings behind them."""
+    """Return the schema of result.json; the docstrings of the fields describe the keys."""
     schema = msgspec.json.schema(result_schema.Result)
     for module in (result_schema, broker_view, reference):
         described = ModuleAnalyzer.for_module(module.__name__).find_attr_docs()
@@ -46,5 +46,5 @@ SCHEMAS: dict[str, Callable[[], Schema]] = {
 
 
 def to_json(name: str) -> str:
-    """Return a schema as the text of its file."""
+    """Return a schema as JSON text."""
     return settings.format_schema(SCHEMAS[name]()) + "\n"

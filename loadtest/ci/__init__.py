@@ -1,1 +1,1 @@
-"""What continuous integration reads: verdicts as test cases, and metrics as benchmark feeds."""
+"""Output for continuous integration: verdicts as test cases, and metrics as benchmark feeds."""

@@ -12,12 +12,12 @@ from loadtest.result.metrics import Better
 from loadtest.result.repeated import Repeated
 from loadtest.result.schema import Result
 
-_LONGEST_NAME = 64  # of a measure of Bencher
+_LONGEST_NAME = 64  # limit of Bencher for the name of a measure
 
 
 @dataclass(frozen=True)
 class _Point:
-    """One metric, with its range if there were several runs."""
+    """Value of one metric, with its range if there were several runs."""
 
     name: str
     label: str
@@ -47,7 +47,7 @@ def to_github_benchmark(outcome: Result | Repeated | Capacity, better: Better) -
     """Return the metrics of which `better` values are better, as github-action-benchmark reads them.
 
     Raises:
-        ResultError: As of `to_bencher`.
+        ResultError: The run failed, so that its metrics say nothing.
     """
     name = outcome.scenario["name"]
     return [

@@ -1,4 +1,4 @@
-"""Verdicts as test cases: one for each threshold, each check and each metric that is judged."""
+"""Test cases from verdicts: one for each threshold, each check and each judged metric."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -17,16 +17,16 @@ Outcome = Result | Repeated | Capacity | Comparison
 
 @dataclass(frozen=True)
 class Case:
-    """One thing that had to hold."""
+    """One verdict as a test case."""
 
     group: str
     """Kind of the case: "run", "threshold", "conservation", "agreement", "soak", "capacity" or "metric"."""
     name: str
     holds: bool
     text: str = ""
-    """What it was judged by, in one line; of a case that does not hold, why."""
+    """Judged value in one line; if the case does not hold, the reason."""
     is_error: bool = False
-    """Whether nothing could be judged, because the run itself failed."""
+    """Whether the case could not be judged, because the run failed."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Suite:
     """Scenario, or names of the runs that are compared."""
     cases: Sequence[Case]
     started: str | None = None
-    """UTC, ISO 8601; None if nothing was started."""
+    """Start of the command: UTC, ISO 8601. None if nothing was started."""
     duration_s: float = 0.0
 
     @property
@@ -63,12 +63,12 @@ def suite_of(outcome: Outcome) -> Suite:
 
 
 def failed_suite(name: str, error: str) -> Suite:
-    """Return the cases of a command that came to no outcome."""
+    """Return the cases of a command that failed without a result."""
     return Suite(name, [_run_case(error)])
 
 
 def with_error(suite: Suite, error: str) -> Suite:
-    """Return a suite in which the error is a case; unchanged if it is one already."""
+    """Return a suite with a case for the error; unchanged if it has such a case already."""
     if any(case.is_error for case in suite.cases):
         return suite
     cases = [case for case in suite.cases if case.group != "run"]

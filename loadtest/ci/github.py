@@ -38,12 +38,12 @@ def _verdict(case: Case) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text that Markdown shows as it is, in one line."""
+    """Return a text as one line, escaped so that Markdown shows it unchanged."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
 
 
 def _data(text: str) -> str:
-    """Return a text as the data of a workflow command: no character of it begins another command."""
+    """Return a text as the data of a workflow command, escaped so that it cannot begin another command."""
     return printable(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -42,7 +42,7 @@ def to_junit(suite: Suite) -> str:
 
 
 def _add(element: ET.Element, suite: Suite, case: Case) -> None:
-    # The run's time is that of the run, which is one of the cases.
+    # The duration is reported for the run, which is one of the cases.
     time = f"{suite.duration_s:.3f}" if case.group == "run" else "0.000"
     classname = f"{_PACKAGE}.{_text(suite.name)}.{case.group}"
     test = ET.SubElement(element, "testcase", name=_text(case.name), classname=classname, time=time)

@@ -19,7 +19,7 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
-    """A group that imports a command when it is used: charts and SSH take a second to load."""
+    """Group that imports a command when it is used, because charts and SSH take a second to load."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return list(_COMMANDS)

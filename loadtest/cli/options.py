@@ -1,4 +1,4 @@
-"""What the commands that run a scenario share: their options, and how a call becomes an exit status."""
+"""Parts that the commands for runs share: options, and the call of a function of `loadtest`."""
 
 import signal
 import sys
@@ -65,11 +65,11 @@ _OPTIONS = (
     junit_option,
 )
 _SPELLED = {"monitor": "--monitor-url", "from_rate": "--from", "to_rate": "--to", "times": "--repeat"}
-"""Options that are not called as the arguments that they become."""
+"""Options whose names differ from the names of their arguments."""
 
 
 def running_options(command: _Command) -> _Command:
-    """Add the options, which the command hands on to `carry_out`."""
+    """Add the options of runs to a command, which passes them to `carry_out`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -86,18 +86,18 @@ def carry_out(
     quiet: bool,
     **arguments: object,
 ) -> _Outcome:
-    """Call a function of `loadtest` as a command does, show the outcome and return it.
+    """Call a function of `loadtest` for a command, show the outcome and return it.
 
-    The partial results of a run that failed are shown, too, before its RunError goes on.
+    If a run failed, its partial result is shown before the RunError is raised again.
 
     Args:
         call: The function.
         scenario: Name or path of the scenario.
         overrides: Texts of `--set`.
-        out: Result folder; None for one of the scenario's name.
-        prefix: Beginning of that name.
-        junit: File for the verdicts; None for none.
-        quiet: Whether to show errors alone.
+        out: Result folder; None for a folder named after the scenario.
+        prefix: Beginning of the name of that folder.
+        junit: File for the verdicts; None writes no file.
+        quiet: Whether to show errors only.
         arguments: Further arguments of the function.
     """
     outputs = Outputs(junit)
@@ -135,7 +135,7 @@ def _show_document(document: Document, folder: Path, *, quiet: bool) -> None:
 
 @contextmanager
 def named_as_options(spelled: Mapping[str, str] = _SPELLED) -> Iterator[None]:
-    """Put the command's option for the argument that an error names."""
+    """Replace the argument that an error names by the command's option."""
     try:
         yield
     except ArgumentError as error:
@@ -145,7 +145,7 @@ def named_as_options(spelled: Mapping[str, str] = _SPELLED) -> Iterator[None]:
 
 @contextmanager
 def _as_command() -> Iterator[None]:
-    """Let a signal that a run has taken end nothing else."""
+    """Ignore signals outside a run, so that a signal ends the run but not the command."""
     previous = {
         number: signal.signal(number, lambda *_: None)
         for number in _SIGNALS

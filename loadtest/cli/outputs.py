@@ -1,4 +1,4 @@
-"""What a command leaves for continuous integration: a JUnit file, annotations and a job summary of GitHub."""
+"""Files of a command for continuous integration: JUnit XML, GitHub's annotations and job summary."""
 
 import os
 from collections.abc import Iterator
@@ -25,24 +25,32 @@ junit_option = click.option(
 
 
 class Outputs:
-    """Writes the verdicts of one command, whatever came of it."""
+    """Writer of the verdicts of one command, whether it succeeds or fails."""
 
     def __init__(self, junit: Path | None) -> None:
-        """Check that the file can be written, before anything is started; UsageError if it cannot."""
+        """Check that the JUnit file can be written, before anything is started.
+
+        Raises:
+            UsageError: The file cannot be written.
+        """
         self._junit = junit
         if junit is not None:
             _require_writable(junit)
 
     def write(self, outcome: Outcome) -> None:
-        """Write the verdicts of an outcome; RunError if the disk does not take the JUnit file."""
+        """Write the verdicts of an outcome.
+
+        Raises:
+            RunError: The JUnit file cannot be written.
+        """
         self._write(suite_of(outcome))
 
     @contextmanager
     def on_failure(self, name: str) -> Iterator[None]:
-        """Write the verdicts if what is done inside fails, then let the error go on.
+        """Write the verdicts if the block raises an error, and raise the error again.
 
         Args:
-            name: What the command is about, in case it has no partial result.
+            name: Name of the suite, used if there is no partial result.
         """
         try:
             yield
@@ -84,6 +92,6 @@ def _tell_github(suite: Suite) -> None:
     path = os.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
-    # A summary that cannot be written is no reason to fail a run that went well.
+    # A run that succeeded does not fail because its summary cannot be written.
     with suppress(OSError), Path(path).open("a", encoding="utf-8") as file:
         file.write(github.summary(suite))

@@ -1,4 +1,4 @@
-"""`subjectbus loadtest report`: the report of a run that is over."""
+"""`subjectbus loadtest report`: the reports of a result folder."""
 
 from collections.abc import Callable
 from functools import partial

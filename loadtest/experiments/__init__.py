@@ -1,1 +1,1 @@
-"""Questions that take several runs."""
+"""Experiments of several runs: repeated runs, comparison, and the search for the capacity."""

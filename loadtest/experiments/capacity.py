@@ -1,4 +1,4 @@
-"""The search for the highest rate that holds the objectives: its plan, and the loop around its probes."""
+"""The search for the highest rate that holds the objectives: its plan, and the loop that runs its probes."""
 
 import math
 import os
@@ -28,12 +28,12 @@ LEAST_PROBE_S = 1.0
 _ALL_PERCENT = 100
 _FIRST_SHARE = 1 / 8  # doubling meets the scenario's own rate again
 
-Tell = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """What is searched, where and how closely."""
+    """Plan of a search: scenario, objectives, bounds of the rate and precision."""
 
     scenario: AnyScenario
     objectives: Sequence[Threshold]
@@ -46,9 +46,10 @@ class SearchPlan:
     baseline: "BaselinePlan | None" = None
 
     def probe(self, rate: float) -> AnyScenario:
-        """The scenario of one probe."""
+        """Return the scenario of one probe, with the rate, duration and objectives of the search."""
         exprs = tuple(objective.expr for objective in self.objectives)
-        # A late load generator makes no rate fail by itself: latencies count from the plan. Reasons name it.
+        # A late load generator alone does not make a rate fail: latencies count from the planned send times.
+        # If a rate fails, its reasons name the lateness.
         return structs.replace(
             self.scenario,
             rate=rate,
@@ -61,7 +62,7 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class BaselinePlan:
-    """An earlier search to compare with."""
+    """Earlier search to compare with."""
 
     folder: str
     search: Capacity
@@ -69,7 +70,7 @@ class BaselinePlan:
     """Share by which the capacity may be lower."""
 
     def judge(self, capacity: float | None) -> Baseline:
-        """Compare a capacity with that of the earlier search."""
+        """Compare a capacity with the capacity of the earlier search; None counts as 0."""
         before = self.search.capacity or 0.0
         change = (capacity or 0.0) / before - 1
         holds = change >= -self.tolerance
@@ -79,14 +80,14 @@ class BaselinePlan:
 
 
 def plan_baseline(baseline: str | os.PathLike[str] | Capacity, tolerance: float) -> BaselinePlan:
-    """Return an earlier search, given by its folder or itself, to compare another one with.
+    """Return the plan of a comparison with an earlier search.
 
     Args:
-        baseline: The search.
+        baseline: Earlier search, or its folder.
         tolerance: Percent by which the capacity may be lower, at least 0.
 
     Raises:
-        UsageError: It found no capacity, cannot be read, or the tolerance is not a percentage.
+        UsageError: The search found no capacity or cannot be read, or the tolerance is not a percentage.
     """
     if not 0 <= tolerance < _ALL_PERCENT:
         raise ArgumentError("tolerance", f"expected 0 to 100 %, got {tolerance:g}")
@@ -107,10 +108,12 @@ def plan_search(
     probe_s: float,
     baseline: BaselinePlan | None = None,
 ) -> SearchPlan:
-    """The search for a scenario's capacity; without `slos` its own thresholds are the objectives.
+    """Return the plan of a search for a scenario's capacity.
+
+    Without `slos`, the scenario's own thresholds are the objectives.
 
     Raises:
-        UsageError: A scenario without a rate, or bounds that leave nothing to search.
+        UsageError: The scenario has no rate, or the bounds leave nothing to search.
     """
     where = f"scenario {plan.name}"
     if isinstance(plan, TransportsScenario) or plan.outstanding:
@@ -153,13 +156,18 @@ def _require_comparable(baseline: BaselinePlan, objectives: Sequence[Threshold],
 
 
 def find_capacity(
-    plan: SearchPlan, folder: Path | None, run_into: RunFunction, interrupts: Interrupts, tell: Tell
+    plan: SearchPlan,
+    folder: Path | None,
+    run_into: RunFunction,
+    interrupts: Interrupts,
+    on_progress: OnProgress,
 ) -> Capacity:
-    """Probe until the edge is found, and return the search; after an interrupt, as far as it has come.
+    """Run probes until the capacity is found, and return the search.
 
-    With a folder, capacity.json is written after each probe.
+    After an interrupt, the search is returned as far as it has come. With a folder, capacity.json is written
+    after each probe.
     """
-    return _Loop(plan, folder, run_into, interrupts, tell).run()
+    return _Loop(plan, folder, run_into, interrupts, on_progress).run()
 
 
 class _Loop:
@@ -169,13 +177,13 @@ class _Loop:
         folder: Path | None,
         run_into: RunFunction,
         interrupts: Interrupts,
-        tell: Tell,
+        on_progress: OnProgress,
     ) -> None:
         self._plan = plan
         self._folder = folder
         self._run_into = run_into
         self._interrupts = interrupts
-        self._tell = tell
+        self._on_progress = on_progress
         self._search = Search(plan.from_rate, plan.to_rate, plan.precision)
         self._probes: list[Probe] = []
         self._started = datetime.now(UTC)
@@ -191,7 +199,7 @@ class _Loop:
         return self._write(ending)
 
     def _advance(self) -> Ending:
-        """One probe, or the end."""
+        """Run one probe, if any is left to run; return the state of the search."""
         step = self._search.next_rate()
         if step is None:
             if self._search.held is None:
@@ -208,7 +216,7 @@ class _Loop:
     def _run_probe(self, rate: float, purpose: Purpose) -> Probe:
         number = len(self._probes) + 1
         name = f"probe-{number:02}-{rate:.12g}"
-        self._tell(f"probe {number}: {describe_step(rate, purpose, self._search)}")
+        self._on_progress(f"probe {number}: {describe_step(rate, purpose, self._search)}")
         folder = None if self._folder is None else self._folder / name
         result = self._run_into(self._plan.probe(rate), folder)
         self._environment = result.environment
@@ -220,7 +228,7 @@ class _Loop:
             purpose=purpose,
             interrupted=self._interrupts.count > 0,
         )
-        self._tell(describe_outcome(probe))
+        self._on_progress(describe_outcome(probe))
         return probe
 
     def _write(self, ending: Ending) -> Capacity:
@@ -276,7 +284,7 @@ class _Loop:
 
 
 def describe_step(rate: float, purpose: Purpose, search: Search) -> str:
-    """What is tried, and why."""
+    """Return the rate that is tried next and the reason for it, as text."""
     held, failed = search.held, search.failed
     match purpose:
         case "growth" if held is None:
@@ -289,7 +297,7 @@ def describe_step(rate: float, purpose: Purpose, search: Search) -> str:
 
 
 def describe_outcome(probe: Probe) -> str:
-    """The verdict of a probe in a line, with its reasons."""
+    """Return the verdict of a probe as one line, with its reasons."""
     latency = f", p99 {number_text(probe.latency_us.p99 / 1000)} ms" if probe.latency_us else ""
     figures = f"achieved {probe.achieved_rate:,.0f}/s{latency}"
     text = f"probe {probe.number}: {probe.rate:,.10g}/s {probe.verdict}: {figures}"

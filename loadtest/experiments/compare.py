@@ -1,4 +1,4 @@
-"""Runs side by side: which metrics differ, and which of the differences are regressions."""
+"""Comparison of runs: changes of the metrics, and which of the changes are regressions."""
 
 import math
 import os
@@ -23,32 +23,32 @@ from loadtest.result.repeated import MetricSpread, Repeated, read_repeated
 from loadtest.result.schema import Result, read_result
 from subjectbus import UsageError, settings
 
-_UNTOLD = ("name", "description")
-"""Of a scenario, what changes nothing."""
+_NOT_COMPARED = ("name", "description")
+"""Keys of a scenario that do not affect a run."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """One run, or the runs of a repeated one, and what they say together."""
+    """One run or a series of repeated runs, with their summary."""
 
     name: str
     results: Sequence[Result]
     summary: Repeated
     latencies: Histogram
-    """Of all runs that came to their end."""
+    """Latencies of all runs that completed."""
 
     @property
     def spreads(self) -> dict[Metric, MetricSpread]:
-        """By metric."""
+        """Values of the side's runs, by metric."""
         return {spread.metric: spread for spread in self.summary.metrics}
 
 
 Source = str | os.PathLike[str] | Result | Sequence[Result]
-"""The folder of a run or of repeated ones, a result, or the results of several runs of the same."""
+"""Folder of a run or of repeated runs, a result, or the results of several runs of one scenario."""
 
 
 def read_sides(runs: Sequence[Source] | Mapping[str, Source]) -> list[Side]:
-    """Return the runs as sides, by their names, or else named after their folders or positions.
+    """Return the runs as sides, with the given names or else names from their folders or positions.
 
     Raises:
         ResultError: A folder does not have a run or a series of repeated runs, or cannot be read.
@@ -58,15 +58,16 @@ def read_sides(runs: Sequence[Source] | Mapping[str, Source]) -> list[Side]:
 
 
 def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] = ()) -> Comparison:
-    """Every side against the first.
+    """Compare every side with the first one, the baseline.
 
     Args:
-        sides: At least two.
-        tolerance: The share by which a judged metric may be worse.
-        judged: Names of the metrics to judge; without any, those that are judged by default.
+        sides: Sides to compare, at least two.
+        tolerance: Share by which a judged metric may be worse.
+        judged: Names of the metrics to judge. Empty for the metrics that are judged by default.
 
     Raises:
-        UsageError: The first has no metrics, no side has a judged one, or nothing says what would be better.
+        UsageError: The baseline has no metrics, or `judged` names an unknown metric or one that has no
+            better direction.
     """
     baseline, *others = sides
     if not baseline.summary.metrics:
@@ -96,10 +97,10 @@ def compare_runs(sides: Sequence[Side], tolerance: float, judged: Sequence[str] 
 def judge_change(
     metric: Metric, before: MetricSpread, after: MetricSpread, tolerance: float
 ) -> tuple[float | None, Verdict]:
-    """By which share the median has changed, and whether that is for the better or the worse.
+    """Return the change of the median as a share, and whether the metric is better or worse.
 
-    A change within the tolerance is none. Neither is one that is no larger than what the runs of either side
-    differ by among themselves.
+    A change within the tolerance does not count. Neither does a change that is at most as large as the spread
+    of the runs of one side.
     """
     change = _change(before.median, after.median)
     if metric.better is None:
@@ -125,7 +126,7 @@ def _row(
     cells = [Cell(first, None, "absent" if first is None else "baseline")]
     for of_side, other in zip(spreads[1:], others, strict=True):
         if first is None or other is None:
-            # A failed run has no metrics at all, which is said once.
+            # A failed run has no metrics at all. It is reported once, not once for each metric.
             is_missing = is_judged and first is not None and of_side
             cells.append(Cell(other, None, "missing" if is_missing else "absent"))
             continue
@@ -146,9 +147,9 @@ def _choose(metrics: Sequence[Metric], judged: Sequence[str]) -> list[Metric]:
 
 
 def _broken(baseline: Side, side: Side) -> Iterator[str]:
-    """What did not hold in a side, but for what did not hold in the baseline either."""
+    """Yield a line for each check that fails in a side and did not fail in the baseline."""
     summary = side.summary
-    # Both name the run that they are about, which is the side itself where there is one.
+    # Each line names its run. A side of a single run has the name of that run.
     where = f"{side.name}/" if len(side.results) > 1 else ""
     if summary.error is not None and (baseline.summary.error is None or not summary.metrics):
         yield f"failed: {where}{summary.error}"
@@ -163,7 +164,7 @@ def _broken(baseline: Side, side: Side) -> Iterator[str]:
 
 
 def _differences(baseline: Side, side: Side) -> Iterator[str]:
-    """Of scenario, target and environment."""
+    """Yield a line for each difference in scenario, environment and target."""
     for what, ours, theirs in (
         ("scenario", baseline.summary.scenario, side.summary.scenario),
         ("environment", baseline.summary.environment, side.summary.environment),
@@ -171,7 +172,7 @@ def _differences(baseline: Side, side: Side) -> Iterator[str]:
     ):
         before, after = dict(flatten(ours)), dict(flatten(theirs))
         for key in dict.fromkeys([*before, *after]):
-            if before.get(key) != after.get(key) and key not in _UNTOLD:
+            if before.get(key) != after.get(key) and key not in _NOT_COMPARED:
                 label = f"{what} {key}".strip()
                 values = (
                     f"{_text(before.get(key))} in {baseline.name}, {_text(after.get(key))} in {side.name}"
@@ -186,16 +187,16 @@ def _text(value: object) -> str:
 
 
 def _position(metric: Metric, spreads: Sequence[Mapping[Metric, MetricSpread]]) -> int:
-    """Where the metric stands in the first side that has it."""
+    """Return the position of the metric in the first side that has it."""
     return next(list(of_side).index(metric) for of_side in spreads if metric in of_side)
 
 
 def _names(runs: Sequence[Source]) -> list[str]:
-    """Return the folders' names, as far up as tells them apart; results are numbered."""
+    """Return the folders' names, with parents as needed to be distinct; results are numbered."""
     folders = [Path(run) for run in runs if isinstance(run, str | os.PathLike)]
-    told_apart = iter(_folder_names(folders))
+    folder_names = iter(_folder_names(folders))
     return [
-        next(told_apart) if isinstance(run, str | os.PathLike) else f"result {number}"
+        next(folder_names) if isinstance(run, str | os.PathLike) else f"result {number}"
         for number, run in enumerate(runs, 1)
     ]
 
@@ -236,9 +237,12 @@ def _make_side(
     results: dict[str, Result],
     files: Mapping[str, Path] = MappingProxyType({}),
 ) -> Side:
-    """Return the runs, by name, as one side. Figures are always this version's, a summary's may not be.
+    """Return the runs, by name, as one side.
 
-    ResultError names the file, if any, of a result that has what no run writes.
+    The metrics are computed again, since an earlier version may have written the summary.
+
+    Raises:
+        ResultError: A result has a value that runs do not write; the text names its file, if there is one.
     """
     latencies = Histogram()
     for run, result in results.items():

@@ -1,4 +1,4 @@
-"""Whether a run held a rate, and if not, why."""
+"""Judgement of a probe: whether its rate held, and if not, why."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,10 +8,10 @@ from loadtest.result.schema import Result, ThresholdOutcome
 from loadtest.result.thresholds import Threshold
 
 LEAST_SHARE = 0.99
-"""Of the planned requests, what must be answered within the measured phase."""
+"""Share of the planned requests that must be answered within the measured phase."""
 _US_PER_S = 1e6
 _LATE_US = 50_000.0
-"""By how much requests may leave late before that is said."""
+"""Largest send lag, in microseconds, that the reasons of a failed probe do not mention."""
 
 
 def judge_probe(
@@ -23,9 +23,9 @@ def judge_probe(
     purpose: Purpose,
     interrupted: bool = False,
 ) -> Probe:
-    """The run as a probe of its scenario's `rate`.
+    """Judge a run as a probe of its scenario's `rate`.
 
-    One that was interrupted, or broke before anything was measured, says nothing about the rate.
+    A run that was interrupted, or failed before anything was measured, says nothing about the rate.
     """
     unfinished = result.error is not None and (interrupted or result.latency_us is None)
     outcomes = [objective.judge(result) for objective in objectives]
@@ -56,9 +56,10 @@ def judge_probe(
 
 
 def achieved_share(result: Result) -> float:
-    """Of what was planned for the measured phase, what was answered within it; 0.0 without a reply.
+    """Return the share of the planned requests that were answered within the measured phase; 0.0 if none was.
 
-    By the requests that were in fact planned, whose number differs from the rate's where arrivals are random.
+    If arrivals are random, the number of planned requests differs from the rate times the duration. The share
+    counts from the actual number.
     """
     each = 1.0
     if result.broadcast is not None:  # deliveries of one message
@@ -84,17 +85,16 @@ def _explain_share(result: Result, share: float) -> str:
         f"achieved {result.achieved.rate:,.0f}/s of {result.requested.rate or 0:,.0f}/s requested, "
         f"{100 * share:.1f} % of what was planned; at least {100 * LEAST_SHARE:g} % are needed"
     )
-    # Even of an idle server the last replies come after the end.
+    # Even if the server is idle, the last replies arrive after the end of the phase.
     quickest_s = result.latency_us.min / _US_PER_S if result.latency_us else 0.0
     if share * result.duration_s + quickest_s < LEAST_SHARE * result.duration_s:
         return text
-    return (
-        f"{text} (the quickest reply took {quickest_s * 1000:,.0f} ms: longer probes tell slow from behind)"
-    )
+    quickest = f"the quickest reply took {quickest_s * 1000:,.0f} ms"
+    return f"{text} ({quickest}: longer probes show whether the server falls behind)"
 
 
 def _describe_lateness(result: Result) -> str | None:
-    """That the load was late itself, which may be what fails here."""
+    """Return a sentence about a late load generator, which may cause a failure; None if it was in time."""
     late_us, used = result.achieved.max_send_lag_us, result.load.cpu_percent
     if late_us < _LATE_US:
         return None

@@ -1,4 +1,4 @@
-"""The same run several times: its metrics' median and spread, and its objectives judged over all."""
+"""Repeated runs: median and spread of each metric, and objectives judged over all runs."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from loadtest.runner.single import RunFunction
 from loadtest.scenario.kinds import Plan
 from loadtest.workers.interrupts import Interrupts
 
-_EACH = "=="
+_EXACT = "=="
 
 
 def repeat(
@@ -25,26 +25,27 @@ def repeat(
     folder: Path | None,
     run_into: RunFunction,
     interrupts: Interrupts,
-    tell: Callable[[str], None],
+    on_progress: Callable[[str], None],
     *,
     command: Sequence[str] = (),
 ) -> Repeated:
-    """Run a plan several times, until one fails or is interrupted, and return what the runs say together.
+    """Run a plan several times, and return the summary of the runs.
 
-    With a folder, repeated.json is written after each.
+    The first run that fails or is interrupted is the last one. With a folder, repeated.json is written after
+    each run.
 
     Raises:
-        UsageError: It cannot be run like this.
-        RunError: The disk does not take the results.
+        UsageError: The plan cannot be run with these options.
+        RunError: The results cannot be written.
     """
     results: dict[str, Result] = {}
     summary: Repeated | None = None
     while len(results) < times:
         name = f"run-{len(results) + 1}"
-        tell(f"{name} of {times}")
+        on_progress(f"{name} of {times}")
         try:
             results[name] = run_into(plan, None if folder is None else folder / name)
-        except KeyboardInterrupt:  # before or between runs; within one it is the run's
+        except KeyboardInterrupt:  # before or between runs; a run handles its own interrupt
             if not results:
                 raise
         summary = structs.replace(summarise_runs(results), asked=times, command=list(command))
@@ -55,12 +56,12 @@ def repeat(
         if summary.error is not None:
             break
     if summary is None:
-        raise ValueError(f"{times} runs are none")
+        raise ValueError(f"the number of runs must be at least 1, got {times}")
     return summary
 
 
 def summarise_runs(results: dict[str, Result]) -> Repeated:
-    """What the runs, by name, say together; at least one."""
+    """Return the summary of one or more runs, given by name."""
     first = next(iter(results.values()))
     errors = [f"{name}: {result.error}" for name, result in results.items() if result.error]
     broken = [f"{name}: {text}" for name, result in results.items() for _, text in failed_checks(result)]
@@ -82,7 +83,7 @@ def summarise_runs(results: dict[str, Result]) -> Repeated:
 
 
 def spread_metrics(results: Sequence[Result]) -> list[MetricSpread]:
-    """Every metric over the runs; those of a run that failed do not count."""
+    """Return the values of every metric over the runs; a failed run has no values."""
     measured = [{} if result.error else measure(result) for result in results]
     metrics = list(dict.fromkeys(metric for values in measured for metric in values))
     spreads = []
@@ -96,12 +97,15 @@ def spread_metrics(results: Sequence[Result]) -> list[MetricSpread]:
 
 
 def _judge_all(expr: str, outcomes: Sequence[ThresholdOutcome]) -> RepeatedThreshold:
-    """By the median; what has to be exactly so, by every run: of lost requests the median hides some."""
+    """Judge a threshold over all runs, by the median of the values.
+
+    A threshold with the operator `==` must hold in every run: the median would hide a few lost requests.
+    """
     threshold = parse_threshold(expr)
     held = [outcome.holds for outcome in outcomes]
     values = [outcome.value for outcome in outcomes]
     numbers = [value for value in values if value is not None and not isinstance(value, bool)]
-    if threshold.op == _EACH or len(numbers) < len(values):
+    if threshold.op == _EXACT or len(numbers) < len(values):
         failing = next((outcome for outcome in outcomes if not outcome.holds), outcomes[0])
         return RepeatedThreshold(expr=expr, rule="each", held=held, value=failing.value, holds=all(held))
     middle = median(numbers)

@@ -1,4 +1,4 @@
-"""Wheels to install on hosts: one built from the files of this build, and those of its dependencies."""
+"""Wheels to install on hosts: a wheel built from the files of this build, and its dependencies."""
 
 import atexit
 import base64

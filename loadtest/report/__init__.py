@@ -1,1 +1,1 @@
-"""What people see of a result: console, pages, charts, files."""
+"""Presentation of results: console, pages, charts, files."""

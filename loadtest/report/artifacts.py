@@ -1,4 +1,4 @@
-"""The files of result folders, and what can be made of a folder again."""
+"""Files of result folders: writing them, and making reports again from a folder."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ _File = tuple[str, bytes]
 
 @dataclass(frozen=True)
 class _Kind:
-    """A kind of result folder: its main file, and what is made of it."""
+    """Kind of result folder: its main file, and the reports that are made from it."""
 
     file: str
     read: Callable[[Path], Any]
@@ -42,25 +42,29 @@ _EXPERIMENTS = (
 
 
 def write_folder(result: Result, logged: Sequence[LoggedInterval], folder: Path) -> None:
-    """Write every file of a run's folder, the result first, each of them whole or not at all.
+    """Write every file of a run's folder, the result first; no file is ever incomplete.
 
     Raises:
-        RunError: The disk does not take one of the files; those before it are there.
+        RunError: A file cannot be written; the files before it are kept.
     """
     _write(chain(_recorded(result, logged), _rendered(result)), folder)
 
 
 def write_pages(document: Document, folder: Path) -> None:
-    """Write `report.md` and `report.html`, once both are made; RunError if the disk does not take them."""
+    """Write `report.md` and `report.html` after both are made.
+
+    Raises:
+        RunError: A file cannot be written.
+    """
     _write(list(_pages(document)), folder)
 
 
 def render_again(folder: Path) -> None:
-    """Make all files anew that follow from the folder's result; write nothing before all of them are made.
+    """Make again all files that depend on the folder's result only; write them after all are made.
 
     Raises:
-        ResultError: The folder has no result of this version, or a value in it that no run writes.
-        RunError: The disk does not take a file; the earlier one stays.
+        ResultError: The folder has no result of this version, or the result has an impossible value.
+        RunError: A file cannot be written; the earlier file is kept.
     """
     kind = _kind_of(folder)
     result = kind.read(folder)
@@ -70,7 +74,11 @@ def render_again(folder: Path) -> None:
 
 
 def to_text(folder: Path, form: Literal["markdown", "csv"]) -> str:
-    """Return the report of a folder as text; ResultError as from `render_again`."""
+    """Return the report of a folder as text.
+
+    Raises:
+        ResultError: The result cannot be used, see `render_again`.
+    """
     kind = _kind_of(folder)
     result = kind.read(folder)
     with as_document_error(folder / kind.file):
@@ -80,13 +88,21 @@ def to_text(folder: Path, form: Literal["markdown", "csv"]) -> str:
 
 
 def read_outcome(folder: Path) -> Result | repeated_result.Repeated | capacity_result.Capacity:
-    """Return the result of a folder, of whatever kind; ResultError as from `render_again`."""
+    """Return the result of a folder of any kind.
+
+    Raises:
+        ResultError: The result cannot be used, see `render_again`.
+    """
     outcome: Result | repeated_result.Repeated | capacity_result.Capacity = _kind_of(folder).read(folder)
     return outcome
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all; RunError if the disk does not take it."""
+    """Write a file completely or not at all.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     try:
         replace_file(path, text.encode())
     except OSError as error:
@@ -98,7 +114,7 @@ def _kind_of(folder: Path) -> _Kind:
 
 
 def _recorded(result: Result, logged: Sequence[LoggedInterval]) -> Iterator[_File]:
-    """Yield the files that only the run itself can make."""
+    """Yield the files that only the run can make."""
     yield "result.json", encode_document(result)
     if result.transports is None:
         hlog = io.StringIO()
@@ -108,7 +124,7 @@ def _recorded(result: Result, logged: Sequence[LoggedInterval]) -> Iterator[_Fil
 
 
 def _rendered(result: Result) -> Iterator[_File]:
-    """Yield the files that follow from the result."""
+    """Yield the files that depend on the result only."""
     latency = result.latency_us
     if latency is not None and result.histograms is not None:
         hgrm = io.StringIO()
@@ -120,7 +136,7 @@ def _rendered(result: Result) -> Iterator[_File]:
             max_ns=round(latency.max * _NS_PER_US),
         )
         yield "latency.hgrm", hgrm.getvalue().encode("ascii")
-    if find_spec("pyarrow") is not None:  # of the extra `analysis`
+    if find_spec("pyarrow") is not None:  # part of the extra `analysis`
         from loadtest.report.parquet import encode_timeline  # noqa: PLC0415
 
         yield "timeline.parquet", encode_timeline(result)

@@ -34,7 +34,7 @@ _LATENCIES = ("mean", *PERCENTILES, "max")
 _ALWAYS = ("p50", "p99", "p99_9")
 _LATENCY = re.compile(rf"latency_us\.(?P<name>{'|'.join(LATENCY_LABELS)})\s*<=?\s*(?P<limit>\S+)", re.ASCII)
 _WIDE = 30.0
-"""Rates that lie further apart than this are drawn on a logarithmic scale."""
+"""Ratio of the highest to the lowest rate above which the scale is logarithmic."""
 _HOLDS = {"holds": True, "fails": False}
 
 
@@ -126,7 +126,7 @@ def _headline(capacity: Capacity) -> list[Fact]:
 
 
 def _conditions(capacity: Capacity) -> Table:
-    """Return what was searched for, and where."""
+    """Return the objectives and the bounds of the search."""
     environment = capacity.environment
     bound = "no bound" if capacity.to_rate is None else f"{capacity.to_rate:,.10g}/s"
     always = f"{100 * capacity.least_share:g} % of the planned answered in time; all messages accounted for"
@@ -146,7 +146,7 @@ def _conditions(capacity: Capacity) -> Table:
         ("kernel", str(environment.get("kernel", ABSENT))),
         ("started", capacity.started),
     ]
-    # The scenario's rate is not what is requested in all, of a broadcast or with a profile.
+    # In a broadcast or with a profile, the scenario's rate differs from the requested rate.
     if capacity.scenario.get("workload") == "broadcast":
         rows.insert(
             0, ("unit of rates", "of the search: messages published; requested and achieved: deliveries")
@@ -183,7 +183,7 @@ def draw_latency(capacity: Capacity) -> Chart | None:
 
 
 def draw_achieved(capacity: Capacity) -> Chart | None:
-    """Draw what was answered against what was requested."""
+    """Draw the achieved rate against the requested rate."""
     probes = _measured(capacity)
     if not probes:
         return None
@@ -228,7 +228,7 @@ def _by_rate(probes: Sequence[Probe], y: Axis) -> Canvas:
 
 
 def _plot(canvas: Canvas, probes: Sequence[Probe], values: Sequence[float], label: str, number: int) -> None:
-    """Draw a line through the last probe of each rate, which decided, and the ones before beside the line."""
+    """Draw a line through the decisive last probe of each rate, and dots for earlier probes."""
     points = [(_rate(probe), value) for probe, value in zip(probes, values, strict=True)]
     last = dict(points)
     canvas.line(label, list(last.items()), line_style(number))

@@ -1,4 +1,4 @@
-"""The report of runs side by side."""
+"""Report of a comparison of runs."""
 
 from loadtest.report.charts.distribution import compare_percentiles
 from loadtest.report.document import (
@@ -70,7 +70,7 @@ def to_records(comparison: Comparison) -> Records:
 
 
 def explain(comparison: Comparison) -> str:
-    """Return what the verdicts mean."""
+    """Return the meaning of the verdicts, as a paragraph."""
     baseline, tolerance = comparison.names[0], 100 * comparison.tolerance
     text = (
         f"Changes are against {baseline}; worse by more than {tolerance:g} % is a regression. A change "
@@ -86,7 +86,7 @@ def explain(comparison: Comparison) -> str:
 
 
 def tabulate(comparison: Comparison) -> Table:
-    """Return a row for each metric, two columns for each side but the baseline, which has one."""
+    """Return a row for each metric, with one column for the baseline and two for each other side."""
     baseline, *others = comparison.names
     columns = ["metric", baseline, *(text for name in others for text in (name, "change"))]
     rows: list[list[Cell]] = []

@@ -1,4 +1,4 @@
-"""The document that every report is: sections of blocks, which each medium renders in its own way.
+"""Documents, the form of all reports: sections of blocks, which each medium renders in its own way.
 
 Run, transports, capacity, repeated and compare say what a report contains; terminal, Markdown and HTML say
 how it looks.
@@ -15,13 +15,13 @@ ABSENT = "-"
 
 
 class Reach(IntEnum):
-    """How far a block is shown: each medium shows its own blocks and those of all media before it."""
+    """Media that show a block: each medium shows its own blocks and the blocks of all media before it."""
 
     TERMINAL = 1
     TEXT = 2
-    """Markdown."""
+    """Markdown, after the terminal."""
     PAGE = 3
-    """HTML."""
+    """HTML page, after Markdown."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Mark:
 
     text: str
     holds: bool | None
-    """None if the verdict is neither good nor bad."""
+    """Whether the verdict is good. None if it is neither good nor bad."""
 
     def __str__(self) -> str:
         return self.text
@@ -47,7 +47,7 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """The name of the type, by which renderers choose."""
+        """Name of the type, by which renderers choose."""
         return type(self).__name__
 
 
@@ -75,12 +75,12 @@ class Outcome(Block):
     title: str
     text: str
     holds: bool | None
-    """None if there is nothing to be judged."""
+    """Whether everything holds. None if nothing was judged."""
 
 
 @dataclass(frozen=True)
 class Alert(Block):
-    """Something that a reader must know before all numbers."""
+    """Warning that a reader must see before all numbers."""
 
     title: str
     texts: Sequence[str]
@@ -134,13 +134,13 @@ class Verdicts(Block):
     label: str
     """Kind of the checks in one word: "conservation"."""
     columns: tuple[str, str]
-    """What names and details are called."""
+    """Headings of the columns of names and details."""
     verdicts: Sequence[Verdict]
 
 
 @dataclass(frozen=True)
 class Code(Block):
-    """Text to copy, exactly as it stands."""
+    """Text to copy, shown unchanged."""
 
     language: str
     text: str
@@ -148,7 +148,7 @@ class Code(Block):
 
 @dataclass(frozen=True)
 class Links(Block):
-    """A sentence that leads to other pages: names and relative addresses."""
+    """Sentence with links to other pages: names and relative addresses."""
 
     text: str
     targets: Sequence[tuple[str, str]]

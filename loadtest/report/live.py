@@ -1,6 +1,6 @@
-"""The console of a run that goes on; on standard error, so that output can be piped.
+"""Console of a running load test, on standard error, so that standard output can be piped.
 
-When the terminal or the pipe has gone, the console is silent, and the run goes on.
+If the terminal or the pipe closes, the console prints nothing more and the run continues.
 """
 
 from collections import deque
@@ -26,9 +26,9 @@ from loadtest.workers.messages import Progress
 _PLAIN_WIDTH = 100
 _PACE_S = 10.0
 _FEWEST = 3
-"""Processes below which the numbers of all are as good as a table of them."""
+"""Smallest number of processes for which the console shows a table of them."""
 _BARS = {"connected": "connecting", "swept": "sweep"}
-"""The bar of a phase, if it is another one's."""
+"""Names of bars that differ from the name of the phase."""
 
 
 class LiveBars(Bars):
@@ -37,14 +37,14 @@ class LiveBars(Bars):
     rows: Sequence[WorkerRow] = ()
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """What rich draws."""
+        """Return the parts that rich draws: the bars, and the table if there is one."""
         yield from super().get_renderables()
         if len(self.rows) >= _FEWEST:
             yield _draw(self.rows)
 
 
 def _draw(rows: Sequence[WorkerRow]) -> Table:
-    """The table."""
+    """Return the table of the processes."""
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("process", "host", "phase"):
         table.add_column(name, no_wrap=True)
@@ -53,7 +53,7 @@ def _draw(rows: Sequence[WorkerRow]) -> Table:
     for row in rows:
         progress = row.progress
         lost = progress.timed_out + progress.errors + progress.disconnected
-        # Providers count what they answer; they have no latencies.
+        # Providers count the requests that they answer, and have no latencies.
         times = (progress.mean_us, progress.max_us) if progress.max_us else ()
         table.add_row(
             row.name,
@@ -70,24 +70,24 @@ def _draw(rows: Sequence[WorkerRow]) -> Table:
 
 
 class _Pace:
-    """How fast a count has grown lately."""
+    """Growth of a count over the last seconds."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[float, int]] = deque()
+        self._values: deque[tuple[float, int]] = deque()
 
-    def look(self, at_s: float, count: int) -> float | None:
-        """Per second over the last seconds; None before two looks, or where nothing has come."""
-        self._looks.append((at_s, count))
-        while at_s - self._looks[0][0] > _PACE_S:
-            self._looks.popleft()
-        since_s, before = self._looks[0]
+    def add(self, at_s: float, count: int) -> float | None:
+        """Add a value; return the growth per second, or None if there is no earlier value or no growth."""
+        self._values.append((at_s, count))
+        while at_s - self._values[0][0] > _PACE_S:
+            self._values.popleft()
+        since_s, before = self._values[0]
         return (count - before) / (at_s - since_s) if at_s > since_s and count > before else None
 
 
 class Console:
-    """A bar for each phase on a terminal, a line a second elsewhere, nothing when quiet.
+    """Display of a run: a bar for each phase on a terminal, one line a second elsewhere, nothing if quiet.
 
-    A context manager: the bars are live inside it.
+    It is a context manager; the bars are updated inside its context.
     """
 
     def __init__(self, scenario: Plan, *, quiet: bool, screen: Screen | None = None) -> None:
@@ -117,7 +117,7 @@ class Console:
         self._lost = "missing" if isinstance(scenario, BroadcastScenario) else "timed out"
 
     def show(self, sample: Sample, progress: Progress, rows: Sequence[WorkerRow]) -> None:
-        """One look at the run."""
+        """Show a sample, the progress of all workers together, and the row of each worker."""
         is_opening = progress.phase == "connecting"
         figures = self._opening(sample) if is_opening else _figures(sample, self._lost)
         if not self._live:
@@ -140,26 +140,26 @@ class Console:
         self._bars.update(self._tasks[name], completed=done, figures=figures, refresh=True)
 
     def _opening(self, sample: Sample) -> str:
-        """How many connections of how many, how fast, and when all will be there."""
+        """Return the connections so far, their rate and the estimated time until all are open, as text."""
         wanted = int(self._totals["connecting"])
         figures = [f"{sample.connections:,} of {wanted:,} connections"]
-        rate = self._pace.look(sample.t_s, sample.connections)
+        rate = self._pace.add(sample.t_s, sample.connections)
         if rate is not None:
             left_s = (wanted - sample.connections) / rate
             figures += [f"{rate:,.0f}/s", f"ETA {left_s:,.0f} s"]
         return "  ".join([*figures, *_server_cpu(sample)])
 
     def of_part(self, scenario: Scenario) -> "Console":
-        """The console of one of several runs, announced by its name."""
+        """Announce one of several runs by its name and return its console."""
         self.announce(scenario.name)
         return Console(scenario, quiet=self._quiet)
 
     def announce(self, text: str) -> None:
-        """What is done now."""
+        """Print a line about the current activity."""
         self._terminal.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def conclude(self, result: Result, folder: Path) -> None:
-        """Show the tables, the verdicts, and where everything is."""
+        """Print the report and the path of the result folder."""
         terminal.show(to_document(result), self._terminal)
         self.announce(f"result folder: {folder}")
 

@@ -109,12 +109,12 @@ def _(block: Links) -> Iterator[list[str]]:
 
 
 def _plain(text: object) -> str:
-    """Return the text on one line, without anything that Markdown or HTML take for their own in a line."""
+    """Return the text as one line, escaped so that nothing has a meaning in Markdown or HTML."""
     return _SPECIAL.sub(r"\\\g<0>", " ".join(str(text).split()))
 
 
 def _paragraph(text: object) -> str:
-    """Return the text for a line of its own; nothing at its beginning makes the line another block."""
+    """Return the text as a paragraph, escaped so that its beginning does not start another block."""
     return _BLOCK.sub(r"\1\\", _plain(text))
 
 

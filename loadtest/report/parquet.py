@@ -1,7 +1,7 @@
-"""`timeline.parquet`: everything that a run saw by time, as one table for other programs to read.
+"""`timeline.parquet`: all data of a run over time, as one table for other programs to read.
 
-A row is one look at one source. Columns that do not apply to a source are null in its rows. Every column has
-its unit and its meaning in the file, too, as metadata of its field.
+A row is one sample of one source. Columns that do not apply to a source are null in its rows. The file also
+has the unit and the meaning of every column, as metadata of its field.
 """
 
 import io
@@ -19,40 +19,52 @@ from loadtest.result.schema import Result
 TIMELINE_VERSION = "1"
 _COUNT, _LEVEL = pa.int64(), pa.float64()
 COLUMNS: dict[str, tuple[Any, str, str]] = {
-    "time_s": (_LEVEL, "s", "since the run began"),
-    "at_utc": (pa.timestamp("ms", tz="UTC"), "UTC", "the same, by the clock of the launching machine"),
-    "measured_s": (_LEVEL, "s", "since the measured phase began, negative before; null without one"),
-    "source": (pa.dictionary(pa.int32(), pa.string()), "", "who was looked at: load, server, ..."),
-    "phase": (pa.dictionary(pa.int32(), pa.string()), "", "what the load was doing then"),
+    "time_s": (_LEVEL, "s", "time of the row, since the run began"),
+    "at_utc": (
+        pa.timestamp("ms", tz="UTC"),
+        "UTC",
+        "time of the row, on the clock of the machine that started the run",
+    ),
+    "measured_s": (_LEVEL, "s", "time since the measured phase began, negative before; null without one"),
+    "source": (pa.dictionary(pa.int32(), pa.string()), "", "source of the row: load, server, ..."),
+    "phase": (pa.dictionary(pa.int32(), pa.string()), "", "phase of the load at that time"),
     "length_s": (_LEVEL, "s", "length of the interval, which begins at time_s"),
-    "connections": (_COUNT, "connections", "open then"),
+    "connections": (_COUNT, "connections", "open at that time"),
     "outstanding": (_COUNT, "requests", "sent and not yet answered"),
-    "sent": (_COUNT, "requests", "planned in the interval; of a broadcast messages"),
-    "received": (_COUNT, "replies", "that came in the interval; of a broadcast deliveries"),
-    "sent_total": (_COUNT, "requests", "since the load began to send; of a broadcast messages"),
-    "received_total": (_COUNT, "replies", "since the load began to send; of a broadcast deliveries"),
+    "sent": (_COUNT, "requests", "planned in the interval; in a broadcast, messages"),
+    "received": (_COUNT, "replies", "received in the interval; in a broadcast, deliveries"),
+    "sent_total": (_COUNT, "requests", "sent since the load began to send; in a broadcast, messages"),
+    "received_total": (
+        _COUNT,
+        "replies",
+        "received since the load began to send; in a broadcast, deliveries",
+    ),
     "timed_out_total": (_COUNT, "requests", "not answered in time, since the load began to send"),
     "errors_total": (_COUNT, "requests", "failed otherwise, since the load began to send"),
     "mean_us": (_LEVEL, "us", "mean latency of the last second"),
     "p50_us": (_LEVEL, "us", "median latency in the interval"),
     "p99_us": (_LEVEL, "us", "99th percentile of the latency in the interval"),
     "max_us": (_LEVEL, "us", "highest latency of the interval, or of the last second"),
-    "max_send_lag_us": (_LEVEL, "us", "how long after its planned time a request was sent at worst"),
+    "max_send_lag_us": (_LEVEL, "us", "longest time from the planned time of a request to its sending"),
     "in_messages_total": (_COUNT, "messages", "published by clients, since before the first connection"),
     "in_messages_per_s": (_LEVEL, "1/s", "published by clients"),
     "in_bytes_total": (_COUNT, "bytes", "payloads and headers published, since before the first connection"),
     "out_messages_total": (_COUNT, "messages", "sent to clients, since before the first connection"),
     "out_messages_per_s": (_LEVEL, "1/s", "sent to clients"),
     "out_bytes_total": (_COUNT, "bytes", "payloads and headers sent, since before the first connection"),
-    "pending_bytes": (_COUNT, "bytes", "output that waits for clients to take it"),
-    "slow_consumers_total": (_COUNT, "connections", "closed for not taking their output"),
-    "dropped_messages_total": (_COUNT, "messages", "that were to be delivered and never will be"),
-    "cpu_percent": (_LEVEL, "%", "of the whole machine"),
-    "cpu_of_one_percent": (_LEVEL, "%", "of one processor"),
-    "memory_bytes": (_COUNT, "bytes", "resident; of a host, all but what is available to new processes"),
-    "net_in_bps": (_LEVEL, "bit/s", "received by the network interfaces, of which loopback is none"),
-    "net_out_bps": (_LEVEL, "bit/s", "sent by the network interfaces, of which loopback is none"),
-    "context_switches_per_s": (_LEVEL, "1/s", "of all processes"),
+    "pending_bytes": (_COUNT, "bytes", "output that waits until clients read it"),
+    "slow_consumers_total": (_COUNT, "connections", "closed because they did not read their output"),
+    "dropped_messages_total": (_COUNT, "messages", "dropped, so that they will never be delivered"),
+    "cpu_percent": (_LEVEL, "%", "processor use, of the whole machine"),
+    "cpu_of_one_percent": (_LEVEL, "%", "processor use, of one processor"),
+    "memory_bytes": (
+        _COUNT,
+        "bytes",
+        "resident; for a host, all memory that is not available to new processes",
+    ),
+    "net_in_bps": (_LEVEL, "bit/s", "received by the network interfaces, except loopback"),
+    "net_out_bps": (_LEVEL, "bit/s", "sent by the network interfaces, except loopback"),
+    "context_switches_per_s": (_LEVEL, "1/s", "context switches of all processes"),
     "retransmits_per_s": (_LEVEL, "1/s", "TCP segments sent again"),
 }
 """Type, unit and meaning of each column of the time line."""
@@ -72,7 +84,7 @@ _LOAD = {
     "delivered_per_s": "out_messages_per_s",
     "load_cpu_percent": "cpu_percent",
 }
-"""The columns of fields, by source."""
+"""Columns of the fields of a sample; the tables below do the same for the other sources."""
 _SERVER = {"server_cpu_percent": "cpu_percent", "server_rss_bytes": "memory_bytes"}
 _BROKER = {
     "connections": "connections",
@@ -98,7 +110,7 @@ _HOST = {
 
 
 def tabulate(result: Result) -> pa.Table:
-    """The time line of a run, by time: the columns `COLUMNS`."""
+    """Return the time line of a run with the columns `COLUMNS`, in the order of time."""
     begin_s = result.began_measuring_s
     zero = datetime.fromisoformat(result.started) - timedelta(seconds=begin_s or 0.0)
     changes = _changes(result)
@@ -107,14 +119,14 @@ def tabulate(result: Result) -> pa.Table:
         time_s = row["time_s"]
         row["at_utc"] = zero + timedelta(seconds=time_s)
         row["phase"] = _phase_at(changes, time_s)
-        # Of several runs each has a measured phase of its own.
+        # In a comparison of transports, each run has a measured phase of its own.
         if begin_s is not None and result.transports is None:
             row["measured_s"] = round(time_s - begin_s, 6)
     return pa.Table.from_pylist(rows, schema=_schema(result))
 
 
 def encode_timeline(result: Result) -> bytes:
-    """The time line as a Parquet file."""
+    """Return the time line as the content of a Parquet file."""
     file = io.BytesIO()
     pq.write_table(tabulate(result), file, compression="zstd")
     return file.getvalue()
@@ -150,7 +162,10 @@ def _row(source: str, time_s: float, part: Struct, columns: dict[str, str]) -> d
 
 
 def _changes(result: Result) -> tuple[list[float], list[str]]:
-    """When the load was first seen in each phase, and which it was; measuring from when it began to."""
+    """Return the times at which the phases of the load began, and the phases.
+
+    A phase begins with its first sample. Only the measured phase has a more exact start, if that is known.
+    """
     times: list[float] = []
     phases: list[str] = []
     for sample in result.timeline:

@@ -29,7 +29,7 @@ _EXPLANATION = (
 
 
 def to_document(repeated: Repeated) -> Document:
-    """Return the report of the runs together."""
+    """Return the report of repeated runs."""
     made = f"{len(repeated.runs)} of {repeated.asked} runs"
     target = repeated.target or "own broker, a new one for each run"
     head: list[Block] = [Text(f"{repeated.started} · {target} · {made}", is_note=True)]
@@ -99,7 +99,7 @@ def _thresholds(repeated: Repeated) -> list[Block]:
 
 
 def _judged_by(outcome: RepeatedThreshold) -> str:
-    """Return by what the objective was judged, and in how many runs it held."""
+    """Return the rule by which the objective was judged and the number of runs in which it held."""
     value = describe_value(outcome)
     what = f"median {value}" if outcome.rule == "median" else f"in every run, {value}"
     return f"{what}; holds in {sum(outcome.held)} of {len(outcome.held)} runs"

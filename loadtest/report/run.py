@@ -82,7 +82,7 @@ def to_records(result: Result) -> Records:
 
 
 def side_by_side(result: Result) -> list[Row]:
-    """Return each metric, losses aside, that the run or the published reference has."""
+    """Return each metric, except losses, that the run or the published reference has."""
     rows = [
         (metric, value, getattr(result.reference, metric.reference) if metric.reference else None)
         for metric, value in catalogue(result)
@@ -92,7 +92,7 @@ def side_by_side(result: Result) -> list[Row]:
 
 
 def reproduction(run: Any) -> Section:  # noqa: ANN401 - a run, a search or repeated runs
-    """Return how to do a run or an experiment again: seed, command, and the scenario as a file."""
+    """Return a section on how to repeat a run or an experiment: seed, command and scenario file."""
     blocks: list[Block] = []
     if "seed" in run.scenario:
         seed = run.scenario["seed"]
@@ -198,7 +198,7 @@ def _summary(result: Result) -> Section:
 
 
 def _of_a_thread(metric: Metric, value: float | None, cores: int) -> float | None:
-    """Return the value for one hardware thread; None without a meaning, or if the machine is not known."""
+    """Return the value per hardware thread; None if it has no meaning or the machine is not known."""
     if value is None or not cores or metric.per_thread == "none":
         return None
     return value / cores if metric.per_thread == "divided" else value
@@ -210,7 +210,7 @@ def _throughput(result: Result) -> Section:
     measures: list[tuple[str, float | None, float]] = [
         ("connections", asked.connections, got.connections),
         ("subjects", asked.subjects, got.subjects),
-        # A broadcast as fast as the server makes it asks for no rate.
+        # A broadcast that runs as fast as possible has no requested rate.
         (f"{events}, mean", asked.rate or None, got.rate),
         ("measured time, s", asked.duration_s, result.duration_s),
     ]
@@ -246,7 +246,7 @@ def _latency(result: Result) -> Section:
 
 
 def _event(result: Result) -> tuple[str, str]:
-    """Return what is sent and what comes back, in one word each."""
+    """Return the terms for the sent and the received events, one word each."""
     return ("request", "reply") if result.broadcast is None else ("message", "delivery")
 
 
@@ -305,7 +305,7 @@ def _machines(result: Result) -> Section:
         columns += ["p50, ms", "p99, ms", "maximum, ms", "send lag maximum, ms"]
         rows = [_worker_row(worker) for worker in result.workers]
         blocks.append(Table(columns, rows, title="Processes of the load"))
-    if result.transports is not None:  # runs one after the other, whose time lines do not join
+    if result.transports is not None:  # successive runs, which have no common time line
         return Section("Machines", blocks)
     drawn = over_time.machine_charts(result)
     if over_time.has_no_retransmits(result.hosts):
@@ -358,7 +358,7 @@ def _worker_row(worker: WorkerCounts) -> list[str]:
 
 
 def _view(result: Result) -> Section:
-    """Return what the broker's own counters say, beside the engine's."""
+    """Return the section that compares the broker's counters with the engine's."""
     title, view, rows = "The broker's own view", result.broker_view, result.agreement
     if view is None:
         return Section(title, [])

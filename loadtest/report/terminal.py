@@ -32,23 +32,23 @@ _BAD = "bold red"
 
 
 class Screen(Terminal):
-    """A terminal that prints strings without control characters.
+    """Terminal that prints strings without control characters.
 
-    It falls silent when its reader has gone, whatever rich is doing at the time.
+    If the terminal or the pipe closes, it prints nothing more, whatever rich is doing at that time.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:  # noqa: ANN401 - rich's
-        """Print as rich does, strings made printable."""
+        """Print like rich, with strings made printable."""
         texts = (printable_lines(one) if isinstance(one, str) else one for one in objects)
         super().print(*texts, **options)
 
     def on_broken_pipe(self) -> None:
-        """Fall silent instead of ending the program, as rich would."""
+        """Print nothing more; rich would end the program."""
         self._fall_silent()
 
     def _check_buffer(self) -> None:
-        # All writing is in here. A terminal that was closed is an error other than a broken pipe, and would
-        # leave rich's live display half begun if it came out.
+        # All output is written here. A closed terminal raises another error than a closed pipe does. If that
+        # error left this method, rich's live display would be started in part only.
         try:
             super()._check_buffer()
         except OSError:
@@ -56,15 +56,15 @@ class Screen(Terminal):
 
     def _fall_silent(self) -> None:
         self.quiet = True
-        # Python would fail to flush at exit what is still buffered, with status 120.
+        # Python would fail to flush the buffer at exit, with status 120.
         with suppress(OSError), Path(os.devnull).open("wb") as nowhere:
             os.dup2(nowhere.fileno(), self.file.fileno())
 
 
 def show(document: Document, terminal: Terminal) -> None:
-    """Print what of the document is for terminals.
+    """Print the blocks of the document that are for terminals.
 
-    The first table is titled like the document. The head comes last, where readers of a terminal look first.
+    The first table has the title of the document. The head comes last, next to the prompt of the shell.
     """
     title = document.title
     parts = document.within(Reach.TERMINAL)
@@ -78,7 +78,7 @@ def show(document: Document, terminal: Terminal) -> None:
 
 
 def to_text(document: Document) -> str:
-    """Return what a wide terminal shows, as plain text."""
+    """Return the document as plain text, as a wide terminal shows it."""
     file = io.StringIO()
     show(document, Screen(file=file, width=_PLAIN_WIDTH))
     return file.getvalue()
@@ -113,7 +113,7 @@ def _print_line(text: str, terminal: Terminal, style: str | None = None) -> None
 
 
 def _grid(table: Table, terminal: Terminal, title: str) -> Grid:
-    """Return the table in rich's terms; texts are taken as they are, never as rich's markup."""
+    """Return a table of rich, in which texts are not taken as rich's markup."""
     grid = Grid(
         box=box.SIMPLE_HEAD if terminal.is_terminal else box.ASCII2,
         title=Plain(printable(title)) if title else None,

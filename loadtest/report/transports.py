@@ -1,4 +1,4 @@
-"""The same requests over several transports: the tables, and what they say in words."""
+"""Report of the same requests over several transports: tables, chart, and sentences about them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,18 +19,18 @@ TITLES = {
 }
 _NAMES = {"rest-new": "REST with a connection for each call", "rest": "REST with connections kept"}
 _ALIKE = 0.1
-"""Times that differ by less than this share are called alike."""
+"""Largest difference, as a share, of times that the text calls equal."""
 _SHORT = {"rest-new": "REST, a connection each", "rest": "REST, kept", "ws": "WebSocket", "tcp": "TCP"}
 _FILLS = ("fill", "fill-opacity:.3;fill", "fill-opacity:0;fill")
-"""Filled, light and empty bars, to be told apart without colours."""
+"""Filled, light and empty bars, which differ even without colours."""
 _GROUP = 0.8
-"""Of the distance between two transports, the part that bars fill."""
+"""Share of the distance between two transports that bars fill."""
 CALLS = 2_000_000
-"""As many as the published runs made."""
+"""Number of calls of each published run."""
 
 
 def sections(result: Result) -> list[Section]:
-    """Return what a report of the same load over several transports has instead of the sections of a load."""
+    """Return the sections of the report; they replace the sections of a report of one load."""
     runs = result.transports or []
     reference, environment = result.reference, result.environment
     machine = f"{environment.get('cpu_model', ABSENT)}, {environment.get('cores', ABSENT)} hardware threads"
@@ -43,7 +43,7 @@ def sections(result: Result) -> list[Section]:
 
 
 def to_records(runs: Sequence[TransportRun]) -> Records:
-    """Return a row for each run with all that result.json has of it."""
+    """Return a row for each run with all its values in result.json."""
     rows = [dict(flatten(msgspec.to_builtins(run))) for run in runs]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return Records(names, [[row.get(name) for name in names] for row in rows])
@@ -64,7 +64,7 @@ def tables(runs: Sequence[TransportRun]) -> list[Table]:
 
 
 def _rows(runs: Sequence[TransportRun]) -> Iterator[tuple[str, list[str]]]:
-    """The metrics of the catalogue, and the seconds of the published run behind the total time."""
+    """Yield a row for each metric; the rows after the total time compare it with the published run."""
     for entries in zip(*map(transport_metrics, runs), strict=True):
         metric = entries[0][0]
         yield metric.title, [metric.text(value) for _, value in entries]
@@ -75,17 +75,17 @@ def _rows(runs: Sequence[TransportRun]) -> Iterator[tuple[str, list[str]]]:
 
 
 def scaled_s(run: TransportRun) -> float | None:
-    """Seconds that `CALLS` take at the run's rate; None without one."""
+    """Return the seconds that `CALLS` calls take at the run's rate; None without a rate."""
     return CALLS / run.calls_per_s if run.calls_per_s else None
 
 
 def published_s(transport: str) -> float | None:
-    """What was published for as many calls; None where nothing was."""
+    """Return the published seconds for `CALLS` calls; None if the transport was not published."""
     return PUBLISHED_TRANSPORTS_S.get(transport)
 
 
 def findings(runs: Sequence[TransportRun]) -> list[str]:
-    """What the figures say, as sentences."""
+    """Return sentences that compare the transports."""
     said = []
     for count in sorted({run.outstanding for run in runs}):
         by_transport = {run.transport: run for run in runs if run.outstanding == count and run.calls_per_s}
@@ -104,7 +104,7 @@ def _findings(runs: dict[str, TransportRun]) -> Iterator[str]:
     if ws and rest:
         yield _compare_kept(rest, ws)
     if rest and new:
-        cost = f"a connection for each call takes {_times(new, rest)} of what kept connections take"
+        cost = f"a connection for each call takes {_times(new, rest)} of kept connections"
         if new.server_cpu_us_per_call and rest.server_cpu_us_per_call:
             more = new.server_cpu_us_per_call - rest.server_cpu_us_per_call
             cost += f", and {more:,.1f} µs more of the server's CPU"
@@ -120,11 +120,11 @@ def _findings(runs: dict[str, TransportRun]) -> Iterator[str]:
 
 
 def _compare_kept(rest: TransportRun, ws: TransportRun) -> str:
-    """Where time does not tell the two apart, bytes and processor time do."""
+    """Return a sentence that compares time, bytes and processor time of two transports."""
     ratio = ws.calls_per_s / rest.calls_per_s
     if abs(ratio - 1.0) < _ALIKE:
         text = "REST with connections kept is as quick as WebSocket"
-        linked = "; what tells them apart is "
+        linked = "; it takes "
     else:
         text = f"REST with connections kept takes {_times(rest, ws)} of WebSocket's"
         linked = "; besides, it takes "
@@ -151,18 +151,18 @@ def _name(run: TransportRun) -> str:
 
 
 def explain(result: Result) -> str:
-    """What the figures mean."""
+    """Return the meaning of the figures, as a paragraph."""
     return (
-        "Closed loop: each caller sends its next request when the answer to the last one is there, and "
-        "latency is service time, connecting included. Bytes are those of the callers' sockets, without TCP "
-        "and IP, and exactly counted; CPU is that of whole processes, the kernel's part included. Payloads: "
+        "Closed loop: each caller sends its next request when the answer to the last one has arrived. "
+        "Latency is service time, including connecting. Bytes are counted exactly, on the callers' sockets, "
+        "without TCP and IP. CPU is the time of whole processes, including the kernel's part. Payloads: "
         f"{result.scenario['request_bytes']} bytes out, {result.scenario['reply_bytes']} bytes back. "
-        "Both ends are on one machine: no network shows what bytes cost on a slow one."
+        "Both ends are on one machine, so the figures do not show what bytes cost on a slow network."
     )
 
 
 def draw_times(runs: Sequence[TransportRun], label: str) -> Chart | None:
-    """Draw bars for each transport, one by number of callers and one for the published run called `label`."""
+    """Draw bars for each transport: one for each number of callers, and one for the published run `label`."""
     names = list(dict.fromkeys(run.transport for run in runs if run.calls_per_s))
     if not names:
         return None

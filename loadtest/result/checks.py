@@ -75,7 +75,7 @@ def describe_value(outcome: ThresholdOutcome | RepeatedThreshold) -> str:
 
 
 def describe_lateness(result: Result | Repeated) -> str | None:
-    """Return what it means that the load generator was late, and what to do; None if it was not.
+    """Return the meaning of a late load generator and a remedy, as text; None if it was not late.
 
     Late is a load generator that does not hold the threshold on its send lag.
     """

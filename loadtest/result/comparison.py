@@ -44,7 +44,7 @@ class Row:
 
 
 def describe_change(row: Row, number: int, names: Sequence[str], tolerance: float) -> str | None:
-    """Return what makes a metric of a side a regression, as a sentence; None if it is not one.
+    """Return a sentence about the regression of a metric of a side; None if it is not a regression.
 
     Args:
         row: The metric.

@@ -158,12 +158,12 @@ def transport_metrics(run: TransportRun) -> list[Entry]:
 
 
 def is_closed_loop(result: Result) -> bool:
-    """Return whether replies let the requests out, and not a plan."""
+    """Return whether replies, and not a plan, trigger the requests."""
     return result.requested.rate is None
 
 
 def explain_latency(result: Result) -> str:
-    """Return what latency means in this run, as a sentence."""
+    """Return the meaning of latency in this run, as a sentence."""
     is_broadcast = result.broadcast is not None
     if is_closed_loop(result):
         what, under_way = ("messages", "under way") if is_broadcast else ("requests", "outstanding")
@@ -191,7 +191,7 @@ def _named(run: TransportRun) -> Iterator[Entry]:
     where = f"{run.transport}, {run.outstanding} caller{'s' if run.outstanding > 1 else ''}"
     for metric, value in transport_metrics(run):
         path = f"transports.{run.transport}.{run.outstanding}.{metric.path}"
-        # Comparisons show the judged ones: others are many, times the transports.
+        # Comparisons show the judged metrics only, since each transport has many metrics.
         yield (
             structs.replace(
                 metric, path=path, label=f"{where}: {metric.label}", minor=metric.minor or not metric.judged
@@ -216,7 +216,7 @@ def _time(path: str, label: str, *, judged: bool = True, display: str = "ms", re
 
 
 def _events(result: Result) -> tuple[str, str]:
-    """Return what the run counts, one and many."""
+    """Return the term for the events that the run counts, in singular and plural."""
     return ("request", "requests") if result.broadcast is None else ("delivery", "deliveries")
 
 
@@ -261,7 +261,7 @@ def _latencies(result: Result) -> Iterator[Metric]:
         for name in ("p50", "p99", "max"):
             judged = name not in _DECIDED_BY_FEW
             yield _time(f"broadcast.spread_us.{name}", f"spread {LATENCY_LABELS[name]}", judged=judged)
-        # A count, which runs of other lengths do not share; as a share it is among the losses.
+        # This is a count, which depends on the length of the run; the losses have it as a share.
         yield Metric(path="broadcast.missing", label="deliveries missing", better="lower")
     yield _time(SEND_LAG, "send lag maximum", judged=False)
 

@@ -48,7 +48,7 @@ class UsageMeter:
         self._read_traffic = read
 
     def watch_load(self, load: Sequence[ManagedProcess], requestors: Sequence[ManagedProcess]) -> None:
-        """Measure the processes `load`, and separately those of them that are `requestors`."""
+        """Measure the processes `load`, and separately the `requestors` among them."""
         self._load, self._requestors = load, requestors
 
     def sample_idle(self) -> None:

@@ -1,7 +1,7 @@
-"""A server's own counters, read from its monitor once a second while a run goes on.
+"""Counters of a server, read from its monitor once a second during a run.
 
-A thread of its own asks, over one connection that is kept. Nobody waits for it: a monitor that hangs, answers
-nonsense or goes away costs readings and nothing else, and what went wrong is counted.
+A separate thread reads them over one kept connection, and the run does not wait for that thread. If a monitor
+hangs, sends an invalid answer or ends, only readings are missing; failed readings are counted.
 """
 
 import os
@@ -22,58 +22,64 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Reading:
-    """What /varz said; `at_s` by the monotonic clock, when the answer was complete."""
+    """Answer of /varz."""
 
     at_s: float
+    """Time at which the answer was complete, on the monotonic clock, in seconds."""
     counters: Mapping[str, Any]
 
 
 class Counters(Protocol):
-    """Where counters are read: a `subjectbus.Monitor`, or what stands in for one."""
+    """Reader of counters: a `subjectbus.Monitor`, or an object with the same methods."""
 
     def fetch(self, *, timeout_s: float) -> dict[str, Any]:
-        """Return the counters; MonitorError if they cannot be had within the time."""
+        """Return the counters.
+
+        Raises:
+            MonitorError: The counters could not be read within `timeout_s` seconds.
+        """
 
     def interrupt(self) -> None:
-        """End a fetch that another thread is in."""
+        """End a call of `fetch` that is running in another thread."""
 
     def close(self) -> None:
         """Close the connection, if there is one."""
 
 
 def open_monitor(url: str) -> Monitor:
-    """Return a reader of a monitor's counters, which no target can make read without end."""
+    """Return a reader of a monitor's counters, with a limit on the time and the size of an answer."""
     return Monitor(url, _TIMEOUT_S, max_bytes=_MOST_BYTES)
 
 
 class CounterSampler:
-    """Reads counters once a second in a thread of its own, and out of turn when asked to."""
+    """Reader of counters in a thread of its own: once a second, and additionally on request."""
 
     def __init__(self, counters: Counters, load_cpus: frozenset[int] | None = None) -> None:
-        """`load_cpus` are the load's processors, which the readings keep away from if there are others."""
+        """Take a reader; its thread avoids the load's processors `load_cpus` if there are others."""
         self.readings: list[Reading] = []
-        """One a second, oldest first; the monitor's thread adds to them."""
+        """Readings, one a second, oldest first; the thread adds to them."""
         self.failures = 0
-        """Of those, how many did not come."""
+        """Number of readings that failed."""
         self.first_failure: str | None = None
         self.slowest_s = 0.0
-        """How long the slowest answer took."""
+        """Duration of the slowest answer, in seconds."""
         self._load_cpus = load_cpus or frozenset()
         self._counters = counters
         self._changed = threading.Condition()
         self._ended = False
         self._asked = 0
-        """Readings that were asked for out of turn, and below how many of them have been tried."""
+        """Number of additional readings that were requested."""
         self._tried = 0
+        """Number of requested readings that were tried."""
         self._fresh: Reading | None = None
         self._thread = threading.Thread(target=self._read_on, name="monitor", daemon=True)
 
     def start(self) -> None:
-        """Reads from now on."""
+        """Start reading."""
         self._thread.start()
 
     def fresh(self, timeout_s: float = _TIMEOUT_S) -> Reading | None:
-        """A reading that begins after this call; None when none comes in time."""
+        """Return a reading that begins after this call; None if it fails or takes longer than `timeout_s`."""
         with self._changed:
             self._asked += 1
             number = self._asked
@@ -82,7 +88,7 @@ class CounterSampler:
             return self._fresh if self._tried >= number else None
 
     def close(self) -> None:
-        """Reads no more; does not wait for a monitor that does not answer."""
+        """Stop reading, without waiting for a monitor that does not answer."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -102,7 +108,7 @@ class CounterSampler:
             now_s = time.monotonic()
             reading = self._read(now_s)
             if now_s >= due_s:
-                # One that took longer than a second has cost the next one.
+                # After a reading that took longer than a second, the next one is due at once.
                 due_s = max(due_s + _EVERY_S, time.monotonic())
                 self._note(reading)
             with self._changed:
@@ -131,7 +137,7 @@ class CounterSampler:
         return Reading(at_s, counters)
 
     def _keep_away_from_load(self) -> None:
-        """Of the calling thread alone, as on Linux threads have processors of their own."""
+        """Move the calling thread off the load's processors; on Linux this changes only that thread."""
         others = os.sched_getaffinity(0) - self._load_cpus
         if self._load_cpus and others:
             with suppress(OSError):
@@ -139,13 +145,13 @@ class CounterSampler:
 
 
 class JoinedCounters:
-    """Counters of several servers as one: numbers added, lists joined, everything else the first server's."""
+    """Counters of several servers as one: numbers are added, lists joined, others are the first server's."""
 
     def __init__(self, parts: Sequence[Counters]) -> None:
         self._parts = parts
 
     def fetch(self, *, timeout_s: float) -> dict[str, Any]:
-        """See Counters."""
+        """Return the counters of all servers; `timeout_s` limits all reads together."""
         deadline_s = time.monotonic() + timeout_s
         first, *others = (part.fetch(timeout_s=deadline_s - time.monotonic()) for part in self._parts)
         for other in others:
@@ -153,12 +159,12 @@ class JoinedCounters:
         return first
 
     def interrupt(self) -> None:
-        """See Counters."""
+        """Interrupt the reader of each server."""
         for part in self._parts:
             part.interrupt()
 
     def close(self) -> None:
-        """See Counters."""
+        """Close the reader of each server."""
         for part in self._parts:
             part.close()
 

@@ -1,4 +1,4 @@
-"""Hosts files: the machines of a run, typed; one TOML table for each, and defaults for all.
+"""Hosts files: one TOML table for each machine of a run, and a table with defaults for all of them.
 
 ```toml
 [defaults]
@@ -30,7 +30,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 Count = Annotated[int, Meta(ge=1)]
 _NAME_LENGTH = 40
-_CPU_DIGITS = 4  # more than any machine has
+_CPU_DIGITS = 4  # enough for the processors of any machine
 _REQUIRED = {
     "name": 'what progress and reports call it, such as "a"',
     "address": "its name or IP address",
@@ -39,58 +39,63 @@ _REQUIRED = {
 
 
 class HostDefaults(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The keys that `[defaults]` may give for all hosts."""
+    """Keys of a host that `[defaults]` may set for all hosts."""
 
     port: Annotated[int, Meta(ge=1, le=65535, description="Port of the OpenSSH server.")] = 22
     user: Annotated[
-        str | None, Meta(description="Login name. Left out: from ~/.ssh/config, or the user's here.")
+        str | None,
+        Meta(
+            description="Login name. Left out: from ~/.ssh/config, or the name of the user on this machine."
+        ),
     ] = None
     key: Annotated[
         str | None,
         Meta(
-            description="Path of the private key. Left out: those of the SSH agent and in ~/.ssh. A password"
-            " is never asked for."
+            description="Path of the private key. Left out: the keys of the SSH agent and in ~/.ssh. "
+            "Passwords are never asked for."
         ),
     ] = None
     known_hosts: Annotated[
         str | None,
         Meta(
-            description="Path of the file with the keys of hosts. Left out: ~/.ssh/known_hosts and the "
-            "system's."
+            description="Path of the file with the keys of hosts. Left out: ~/.ssh/known_hosts and the file "
+            "of the system."
         ),
     ] = None
     python: Annotated[
         str | None,
         Meta(
-            description="Path on the host of an interpreter that has this build installed, used as it is. "
+            description="Path on the host of an interpreter that has this build installed. "
             "Left out: the build is installed."
         ),
     ] = None
     data_address: Annotated[
         str | None,
         Meta(
-            description="Address at which the other hosts reach its broker, if not `address`: that of a "
-            "faster network."
+            description="Address at which the other hosts reach the broker of this host, if not `address`; "
+            "for a faster network."
         ),
     ] = None
-    cpus: Annotated[str | None, Meta(description='Processors of its processes, such as "0,2-3".')] = None
+    cpus: Annotated[
+        str | None, Meta(description='Processors of the processes on this host, such as "0,2-3".')
+    ] = None
     sources: Annotated[
         tuple[str, ...],
         Meta(
-            description="Addresses of the host to connect from, in turn, if one has too few ports: each has "
-            "some 28,000."
+            description="Addresses of the host to connect from, in turn, if one address has too few ports. "
+            "An address has about 28,000."
         ),
     ] = ()
     threads: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None,
         Meta(
-            description="Threads of each of its processes, for a broker its shards. Left out: as the "
-            "scenario says."
+            description="Threads of each process on this host; for a broker, its shards. Left out: from the "
+            "scenario."
         ),
     ] = None
     driver: Annotated[
         Literal["auto", "epoll", "uring"] | None,
-        Meta(description="How its processes ask the kernel for events. Left out: as the scenario says."),
+        Meta(description="Way in which the processes on this host get events. Left out: from the scenario."),
     ] = None
     processes: Annotated[
         Count | None,
@@ -102,33 +107,37 @@ class HostDefaults(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class HostPlan(HostDefaults, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One host of a run."""
+    """Host of a run."""
 
     name: Annotated[str, Meta(description="Name in progress and reports, 1 to 40 characters.")]
     address: Annotated[
         str,
-        Meta(description="Name or IP address of its OpenSSH server, or its name in ~/.ssh/config."),
+        Meta(description="Name or IP address of the OpenSSH server, or its name in ~/.ssh/config."),
     ]
-    roles: Annotated[tuple[Role, ...], Meta(description="Parts that the host plays in a run; one at least.")]
+    roles: Annotated[tuple[Role, ...], Meta(description="Roles of the host in a run; at least one.")]
 
     @property
     def broker_address(self) -> str:
-        """Where the other hosts reach its broker."""
+        """Address at which the other hosts reach the broker of this host."""
         return self.data_address or self.address
 
 
 class Inventory(Struct, frozen=True):
-    """The hosts of a run, in the order of their file."""
+    """Hosts of a run, in the order of their file."""
 
     hosts: tuple[HostPlan, ...]
     path: Path
 
     def with_role(self, role: Role) -> tuple[HostPlan, ...]:
-        """The hosts that have this role."""
+        """Return the hosts that have a role."""
         return tuple(host for host in self.hosts if role in host.roles)
 
     def require_roles(self, *, has_target: bool, needs_providers: bool) -> None:
-        """HostsFileError when a role that the run needs is no host's."""
+        """Check that each role that the run needs has a host.
+
+        Raises:
+            HostsFileError: No host has the role.
+        """
         needed: dict[Role, bool] = {
             "broker": not has_target,
             "requestor": True,
@@ -136,17 +145,17 @@ class Inventory(Struct, frozen=True):
         }
         for role, is_needed in needed.items():
             if is_needed and not self.with_role(role):
-                hint = ", or --target" if role == "broker" else ""
+                hint = ", or use --target" if role == "broker" else ""
                 raise HostsFileError(
-                    f'{self.path}: no host has the role "{role}": one needs roles = ["{role}"]{hint}'
+                    f'{self.path}: no host has the role "{role}": add roles = ["{role}"] to a host{hint}'
                 )
 
 
 def deal_processes(hosts: Sequence[HostPlan], wanted: int) -> list[int]:
     """Return the number of requestor processes of each host.
 
-    A host with a number of its own has that. The others share what is left of `wanted` in turn, at least one
-    for each.
+    A host with the key `processes` has that number. The other hosts share the rest of `wanted` evenly, at
+    least one for each.
     """
     others = sum(host.processes is None for host in hosts)
     left = max(wanted - sum(host.processes or 0 for host in hosts), others)
@@ -155,12 +164,13 @@ def deal_processes(hosts: Sequence[HostPlan], wanted: int) -> list[int]:
 
 
 def load_inventory(path: Path) -> Inventory:
-    """The hosts in a TOML file.
+    """Return the hosts of a TOML file.
 
-    Paths of keys in it may begin with ~ and are otherwise relative to the file's folder.
+    Paths in the file may begin with ~. Relative paths start at the folder of the file.
 
     Raises:
-        HostsFileError: The file cannot be read, or a key or value cannot be used; one line that names both.
+        HostsFileError: The file cannot be read, or a key or value cannot be used. The text is one line that
+            names the file and the key.
     """
     try:
         document = settings.read_toml(path)
@@ -220,7 +230,7 @@ def _refuse_unknown_roles(roles: object, where: str) -> None:
         if role not in ROLES:
             raise ConfigError(f"{where}: roles: invalid role {role!r} ({choices})")
     if len(set(roles)) < len(roles):
-        raise ConfigError(f"{where}: roles: one is there twice in {', '.join(roles)}")
+        raise ConfigError(f"{where}: roles: a role is listed twice: {', '.join(roles)}")
 
 
 def _refuse_duplicates(
@@ -231,12 +241,12 @@ def _refuse_duplicates(
         first = seen.setdefault(key(host), index)
         if first != index:
             raise ConfigError(
-                f"{path}: hosts[{index}]: the {what} {key(host)} is that of hosts[{first}], too"
+                f"{path}: hosts[{index}]: the {what} {key(host)} is already used by hosts[{first}]"
             )
 
 
 def _find_fault(host: HostPlan) -> str | None:
-    """What the types cannot say, as "key: what is wrong"."""
+    """Return the first fault that the types do not exclude, as "key: fault"; None without a fault."""
     name, address = host.name, host.address
     faults = (
         (
@@ -244,7 +254,10 @@ def _find_fault(host: HostPlan) -> str | None:
             f"name: expected 1 to {_NAME_LENGTH} characters without space and /, got {name!r}",
         ),
         *(
-            (getattr(host, key) == "", f"{key}: expected a text that is not empty, or no such key")
+            (
+                getattr(host, key) == "",
+                f"{key}: the text must not be empty; leave the key out for its default",
+            )
             for key in ("user", "python")
         ),
         ("@" in address, f'address: the user has a key of its own, user = "{address.partition("@")[0]}"'),
@@ -262,7 +275,7 @@ def _find_fault(host: HostPlan) -> str | None:
             f"cpus: expected numbers and ranges such as 0,2-3, got {host.cpus!r}",
         ),
         *((not _is_ip(source), f"sources: expected IP addresses, got {source!r}") for source in host.sources),
-        (len(set(host.sources)) < len(host.sources), "sources: an address is there twice"),
+        (len(set(host.sources)) < len(host.sources), "sources: an address is listed twice"),
     )
     return next((text for is_fault, text in faults if is_fault), None)
 
@@ -278,7 +291,7 @@ def _is_ip(text: str) -> bool:
 def _is_address(text: str) -> bool:
     if _is_ip(text):
         return not ipaddress.ip_address(text).is_unspecified
-    # No character that means something to the shell of a ProxyCommand in the user's ssh_config.
+    # Characters with a meaning for a shell are refused, since a ProxyCommand in ssh_config runs in a shell.
     return re.fullmatch(r"\w[\w.+-]*", text) is not None
 
 
@@ -296,14 +309,18 @@ def _is_cpu_list(text: str) -> bool:
 
 
 def _local_path(text: str | None, hosts_file: Path, where: str) -> str | None:
-    """The path with ~ expanded; ConfigError when no file of it can be read."""
+    """Return the path with ~ expanded.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
     if text is None:
         return None
     try:
         path = hosts_file.parent / Path(text).expanduser()
         with path.open("rb"):
             return str(path)
-    except RuntimeError as error:  # ~name of a user who is not there
+    except RuntimeError as error:  # ~name of an unknown user
         raise ConfigError(f"{where}: {text}: {error}") from error
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)

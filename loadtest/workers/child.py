@@ -1,4 +1,4 @@
-"""Runs another command on chosen processors, and ends it together with its parent process.
+"""Launcher that runs a command on chosen processors and ends it together with its parent process.
 
 `python -m loadtest.workers.child --parent PID [--cpus 0,2-3] -- COMMAND...` changes its own process and then
 replaces itself with the command. So the command has the process id that the parent started.

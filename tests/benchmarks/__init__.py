@@ -1,1 +1,1 @@
-"""The attacks of the benchmark suite `hostile`, and how its figures are worked out."""
+"""Tests of the benchmarks: attacks of the suite `hostile`, its figures, and the mutants."""

@@ -43,7 +43,7 @@ DRIVEN = ("idle-sockets", "drain")
 
 
 def make_setup(driver="epoll"):
-    """Nothing is pinned, because a test may have one processor."""
+    """Return a function that makes a setup; nothing is pinned, because a test may have one processor."""
     require_driver(driver)
     return Setup(driver, None, None, quiet_s=0.1, settle_s=0.0)
 
@@ -66,7 +66,7 @@ def test_an_attack_is_carried_out(name, driver):
     assert len({one.what for one in findings}) == len(findings)
 
 
-def test_refusals_are_told(setup):
+def test_refusals_are_reported(setup):
     with setup.broker({"max_subscriptions": 1}) as broker, client.Client(broker.tcp) as attacker:
         assert attacker.carry_out(b"SUB a 1\r\n") == ""
         assert attacker.carry_out(b"SUB a 2\r\n") == "-ERR 'maximum subscriptions exceeded'"
@@ -75,7 +75,7 @@ def test_refusals_are_told(setup):
         assert "closed the connection" in attacker.carry_out(b"")
 
 
-def test_a_witness_that_is_disconnected_has_waited_without_end():
+def test_a_disconnected_witness_has_an_infinite_wait():
     # It has a second to notice, before it is told to end.
     setup = Setup("epoll", None, None, quiet_s=0.1, settle_s=1.0)
     with setup.broker() as broker:
@@ -100,7 +100,7 @@ def test_a_witness_counts_every_round_trip(setup):
     assert 0 < witness.waits(window).p99 <= witness.waits(window).longest
 
 
-def test_a_newcomer_is_served_or_told_why_not(setup):
+def test_a_wait_for_service_ends_with_the_time_or_the_reason(setup):
     with setup.broker({"max_connections": 1}) as broker:
         waited_s, _ = client.seconds_until_served(broker.tcp, 10.0)
         assert math.isfinite(waited_s)
@@ -116,7 +116,7 @@ def test_a_newcomer_is_served_or_told_why_not(setup):
     assert "refused" in said
 
 
-def test_reply_subjects_are_guessed_from_one_that_was_seen():
+def test_reply_subjects_are_guessed_from_a_known_one():
     guesses = attacks_gateway._guesses(b"_INBOX.0123456789abcdef.0-5-0-a")
     assert b"_INBOX.0123456789abcdef.0-7-1-c" in guesses
     assert len(set(guesses)) == len(guesses)
@@ -126,7 +126,7 @@ def test_reply_subjects_are_guessed_from_one_that_was_seen():
     assert b"_INBOX.0123456789abc000" in guesses
 
 
-def test_a_broker_that_does_not_start_says_why(setup):
+def test_a_broker_that_does_not_start_reports_the_reason(setup):
     start = partial(setup.broker, {"max_connections": "many"})
     with pytest.raises(StartError, match="max_connections"), start():
         pass

@@ -1,4 +1,4 @@
-"""How figures of attacks are judged, joined and shown, with attacks that say what the test wants."""
+"""Figures of attacks: how they are judged, merged and shown; the attacks are replaced by fakes."""
 
 import math
 import random
@@ -26,7 +26,7 @@ UNPINNED = Setup("epoll", None, None)
         (math.nan, "at least", False),
     ],
 )
-def test_a_bar(value, kind, holds):
+def test_a_finding_holds_if_it_is_on_the_right_side_of_its_bar(value, kind, holds):
     assert Finding("it", value, "ms", 50 if kind == "at most" else 90, kind).holds is holds
 
 
@@ -44,7 +44,7 @@ def test_a_figure_without_a_bar_holds():
         (math.nan, "failed"),
     ],
 )
-def test_how_a_figure_is_shown(value, text):
+def test_figures_are_shown_with_unit_and_three_digits(value, text):
     assert Finding("it", value, "ms").text == text
 
 
@@ -62,7 +62,7 @@ def test_the_worst_round_counts():
     assert math.isnan(worst(rounds)[0].value)
 
 
-def test_a_wait_counts_for_all_who_would_have_waited():
+def test_a_long_wait_counts_for_all_messages_that_would_have_waited():
     lengths = [0.001] * 999 + [9.001]
     waits = Waits.of(lengths)
     assert waits.longest == 9.001
@@ -70,7 +70,7 @@ def test_a_wait_counts_for_all_who_would_have_waited():
     assert waits.p99 == pytest.approx(9.001 - 0.1)
 
 
-def test_the_percentile_is_that_of_random_moments():
+def test_the_percentile_is_the_wait_at_random_moments():
     generator = random.Random(7)
     lengths = [generator.expovariate(1.0) for _ in range(300)]
     waits = []
@@ -81,7 +81,7 @@ def test_the_percentile_is_that_of_random_moments():
     assert Waits.of(lengths).p99 == pytest.approx(waits[99_000], rel=0.05)
 
 
-def test_no_round_trip_is_no_wait():
+def test_without_round_trips_the_waits_are_0():
     assert Waits.of([]) == Waits(0.0, 0.0)
 
 
@@ -121,7 +121,7 @@ def test_a_section_has_a_row_for_each_driver_and_figure(monkeypatch):
 
 
 @pytest.mark.parametrize("name", suites_hostile.ATTACKS)
-def test_every_attack_says_in_a_line_what_it_does(name):
+def test_every_attack_has_a_one_line_description(name):
     line = suites_hostile.description(suites_hostile.ATTACKS[name])
     assert line.endswith(".")
 
@@ -134,7 +134,7 @@ def test_every_attack_says_in_a_line_what_it_does(name):
         (["--attack", "politeness"], "invalid choice: 'politeness'"),
     ],
 )
-def test_a_command_line_that_cannot_be_meant(monkeypatch, capsys, arguments, complaint):
+def test_an_impossible_command_line_is_refused_with_a_reason(monkeypatch, capsys, arguments, complaint):
     monkeypatch.setattr(sys, "argv", ["run.py", "--suite", "hostile", *arguments])
     with pytest.raises(SystemExit) as ended:
         run.parse_arguments()
@@ -142,7 +142,7 @@ def test_a_command_line_that_cannot_be_meant(monkeypatch, capsys, arguments, com
     assert complaint in capsys.readouterr().err
 
 
-def test_a_command_line(monkeypatch):
+def test_the_command_line_is_parsed(monkeypatch):
     words = ["--driver", "epoll", "--attack", "drain", "--size", "connections=1000", "--no-record"]
     monkeypatch.setattr(sys, "argv", ["run.py", "--suite", "hostile", *words])
     arguments = run.parse_arguments()

@@ -1,1 +1,1 @@
-"""The wire, byte by byte, on raw sockets."""
+"""Conformance of the protocols, byte by byte, on raw sockets."""

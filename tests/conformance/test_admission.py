@@ -1,4 +1,4 @@
-"""Admission: which connections get a place, and how long a silent one may keep it."""
+"""Admission: which connections are accepted, and how long a silent connection stays open."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_service(broker: Broker) -> None:
 
 
 def silence(stack: ExitStack, broker: Broker, address: Address, count: int) -> None:
-    """Open so many connections at once, which say nothing, and wait until the broker has seen them."""
+    """Open `count` silent connections at once, and wait until the broker has accepted them."""
     before = seen(broker)
     for _ in range(count):
         connection = stack.enter_context(socket.socket())
@@ -71,7 +71,7 @@ def connect_from(source: str, address: Address) -> socket.socket:
     return socket.create_connection(address, 10, (source, 0))
 
 
-def test_silent_connections_give_way_to_clients(start: Start) -> None:
+def test_silent_connections_are_closed_in_favour_of_clients(start: Start) -> None:
     broker = start(max_connections=5)
     with ExitStack() as stack:
         kept = stack.enter_context(open_wire(broker, "tcp"))
@@ -89,7 +89,7 @@ def test_silent_connections_give_way_to_clients(start: Start) -> None:
         kept.ping()
 
 
-def test_more_silent_connections_than_descriptors(start: Start) -> None:
+def test_clients_connect_despite_more_silent_connections_than_descriptors(start: Start) -> None:
     """With epoll a shard's table of descriptors is what fills, so it gets a small one."""
     raise_descriptor_limit()
     broker = start(max_connections=200, prefix=("prlimit", "--nofile=400"))
@@ -106,7 +106,7 @@ def test_more_silent_connections_than_descriptors(start: Start) -> None:
             assert varz["connections"] < 200 + 1024 * varz["shards"]
 
 
-def test_clients_keep_their_places(start: Start) -> None:
+def test_connected_clients_are_not_closed_in_favour_of_new_ones(start: Start) -> None:
     """Clients that have introduced themselves do not give way to a newcomer, which is told so."""
     broker = start(max_connections=2)
     with ExitStack() as stack:
@@ -132,7 +132,7 @@ def test_clients_keep_their_places(start: Start) -> None:
 
 
 def has_place(broker: Broker) -> bool:
-    """Whether a new client is served."""
+    """Return whether a new client is served."""
     with open_wire(broker, "tcp") as wire:
         if not wire.read_line().startswith(b"INFO "):
             return False
@@ -140,7 +140,7 @@ def has_place(broker: Broker) -> bool:
         return True
 
 
-def test_a_client_that_gives_way_is_told(start_broker: Start) -> None:
+def test_a_client_closed_in_favour_of_another_gets_an_error(start_broker: Start) -> None:
     broker = start_broker(max_connections=1, shards=1)
 
     def give_way() -> None:
@@ -189,7 +189,7 @@ def test_a_caller_that_becomes_a_websocket_must_connect_in_time(start_broker: St
     assert broker.varz()["closed"]["handshake_timeout"] == 1
 
 
-def test_an_operation_introduces_a_client_as_connect_does(
+def test_a_client_may_send_an_operation_instead_of_connect(
     start_server: Callable[..., Server], transport: str
 ) -> None:
     """For people who type operations by hand; nats-server has no deadline without authentication."""
@@ -212,7 +212,7 @@ def test_a_client_that_has_sent_an_operation_has_no_deadline(start_broker: Start
         wire.ping()
 
 
-def test_an_address_has_so_many_connections(start: Start) -> None:
+def test_an_address_has_a_limited_number_of_connections(start: Start) -> None:
     broker = start(limits_connections_per_address=2, max_connections=50)
     with open_wire(broker, "tcp") as first, open_wire(broker, "ws") as second:
         first.handshake()
@@ -234,7 +234,7 @@ def test_an_address_has_so_many_connections(start: Start) -> None:
         second.ping()
 
 
-def test_connections_wait_where_too_many_come_in_a_second(start: Start) -> None:
+def test_connections_above_the_rate_limit_wait(start: Start) -> None:
     """They are served all the same, and the monitor at once."""
     broker = start(limits_connects_per_s=100, max_connections=500)
     with ExitStack() as stack:

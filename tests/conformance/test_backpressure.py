@@ -1,4 +1,4 @@
-"""What a slow receiver, or a message to very many, may hold up: its publisher, and nobody else."""
+"""A slow receiver, or a message to very many receivers, delays its publisher and no other client."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ def test_a_receiver_stalls_its_publisher_for_a_bounded_time(
     assert conservation["dropped"]["slow_consumer"] + conservation["delivered"] == conservation["matched"]
 
 
-def test_a_large_message_to_many_leaves_room_for_others(start: Callable[..., Broker], transport: str) -> None:
+def test_a_large_message_to_many_receivers_does_not_block_others(
+    start: Callable[..., Broker], transport: str
+) -> None:
     """It fills no more than 4 MiB of output at once, and requests are answered in between."""
     broker = start()
     copies = 40

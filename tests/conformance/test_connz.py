@@ -66,7 +66,7 @@ def test_a_connection_is_shown_as_nats_server_shows_it(broker: Broker) -> None:
     wait_until(lambda: connz(broker) == [])
 
 
-def test_transports_are_told_apart(broker: Broker) -> None:
+def test_each_row_names_the_transport(broker: Broker) -> None:
     with (
         clients(broker, "plain"),
         clients(broker, "socket", transport="ws"),
@@ -94,7 +94,7 @@ def test_transports_are_told_apart(broker: Broker) -> None:
 
 @contextmanager
 def clients_on_all_shards(broker: Broker) -> Iterator[list[Wire]]:
-    """At least 12 clients, and at least one on each shard: which shard gets one is the kernel's to say."""
+    """Connect 12 clients or more, until each shard has one; the kernel chooses the shard."""
     shards = broker.varz()["shards"]
     with ExitStack() as stack:
         wires: list[Wire] = []
@@ -153,7 +153,7 @@ def test_pages_of_all_shards_are_in_order(broker: Broker) -> None:
         assert connz(broker, "name=c") == connz(broker, "cid=0") == []
 
 
-def test_what_a_client_does_not_take_is_pending(broker: Broker) -> None:
+def test_unread_output_of_a_client_is_pending(broker: Broker) -> None:
     with clients(broker, "slow", "quick", "sender") as [slow, quick, sender]:
         slow.send(b"SUB much 1\r\n")
         slow.ping()
@@ -234,19 +234,19 @@ LONGEST_LISTS = 1 << 20
 
 
 def long_subject(n: int) -> str:
-    """More than 1,000 bytes, nearly all that a subject may have, which are six times as many in JSON."""
+    """Return a subject of more than 1,000 bytes, near the limit, which JSON makes six times as long."""
     return f"{n}." + "\x01" * 1000
 
 
 def shown(text: str, longest: int) -> str:
-    """A text as pages show it: as much as fits into `longest` bytes of JSON."""
+    """Return a text truncated like in pages: as much as fits into `longest` bytes of JSON."""
     cut = text[: longest + 1]
     while len(json.dumps(cut, ensure_ascii=False).encode()) - 2 > longest:
         cut = cut[:-1]
     return cut if cut == text else f"{cut}…"
 
 
-def test_pages_are_bounded_whatever_clients_subscribe_to(broker: Broker) -> None:
+def test_pages_have_a_limited_size_whatever_clients_subscribe_to(broker: Broker) -> None:
     count = 2000
     with clients(broker, "long", "short") as [long, short]:
         for at in range(0, count, 100):
@@ -285,7 +285,7 @@ def test_pages_are_bounded_whatever_clients_subscribe_to(broker: Broker) -> None
         assert [row["subject"] for row in found["subscriptions_list"]] == [shown(wanted, 256)]
 
 
-def test_the_room_of_a_page_is_shared(broker: Broker) -> None:
+def test_connections_share_the_size_of_a_page(broker: Broker) -> None:
     """Every connection has an equal part, and what others leave of theirs."""
     names = [f"c{n}" for n in range(8)]
     with clients(broker, *names) as wires:
@@ -303,7 +303,7 @@ def test_the_room_of_a_page_is_shared(broker: Broker) -> None:
         assert len(everything.encode()) <= LONGEST_LISTS + 16 * len(rows)
 
 
-def test_texts_of_clients_are_cut(broker: Broker) -> None:
+def test_long_texts_of_clients_are_truncated(broker: Broker) -> None:
     name = "\x01" * 100
     with clients(broker, name):
         # It is found by its whole name all the same.

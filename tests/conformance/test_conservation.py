@@ -1,4 +1,4 @@
-"""The conservation rule while messages wait: each is counted where it waits."""
+"""Conservation rule while messages wait: each waiting message is counted once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def while_waiting(broker: Broker) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["reads", "leaves"])
-def test_messages_are_counted_where_they_wait(
+def test_waiting_messages_are_counted_as_pending(
     start: Callable[..., Broker], transport: str, reads: bool
 ) -> None:
     """More than the sockets of receivers take that do not read; then they do, or leave."""

@@ -1,4 +1,4 @@
-"""Who gets a message, in which form, and how often."""
+"""Delivery: which clients get a message, in which form, and how often."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def read_messages_until_end(wire: Wire) -> list[bytes]:
     return messages
 
 
-def test_members_drain_under_load(connect: Connect) -> None:
+def test_members_of_a_group_drain_under_load_without_loss(connect: Connect) -> None:
     """UNSUB, then PING: a message given to a member reaches it before the PONG, so none is lost.
 
     Members leave one after another while others publish; a message that comes after the PONG
@@ -250,7 +250,7 @@ def test_queue_group_spans_patterns(connect: Connect) -> None:
     assert all(counts)
 
 
-def test_headers_are_stripped_for_whom_they_are_foreign(connect: Connect) -> None:
+def test_headers_are_removed_for_clients_without_header_support(connect: Connect) -> None:
     """A subscriber without headers gets the payload alone, one with them gets the block as sent."""
     plain, rich, publisher = connect(), connect(headers=True), connect(headers=True)
     for wire in (plain, rich):
@@ -282,7 +282,7 @@ def test_no_responders_to_a_request_with_headers(connect: Connect) -> None:
     wire.expect(no_responders(b"in", b"7", b"nobody") + b"PONG\r\n")
 
 
-def test_no_answer_for_the_publisher_that_did_not_ask(connect: Connect) -> None:
+def test_a_publisher_that_did_not_ask_gets_no_503(connect: Connect) -> None:
     """Neither without no_responders, nor without a reply, nor to another's inbox, nor to a group."""
     without = connect(headers=True)
     without.send(b"SUB in 7\r\n" + publish(b"nobody", b"", b"in") + b"PING\r\n")
@@ -299,7 +299,7 @@ def test_no_answer_for_the_publisher_that_did_not_ask(connect: Connect) -> None:
     without.ping()
 
 
-def test_a_responder_silences_503(connect: Connect) -> None:
+def test_a_request_with_a_responder_gets_no_503(connect: Connect) -> None:
     requestor, provider = connect(headers=True, no_responders=True), connect()
     provider.send(b"SUB s g 1\r\n")
     provider.ping()
@@ -310,7 +310,7 @@ def test_a_responder_silences_503(connect: Connect) -> None:
     requestor.ping()
 
 
-def test_closed_subscribers_are_forgotten(connect: Connect) -> None:
+def test_subscriptions_of_closed_clients_are_removed(connect: Connect) -> None:
     """Once a subscriber's connection has ended, its subject has no responders again."""
     requestor, provider = connect(headers=True, no_responders=True), connect()
     provider.send(b"SUB s 1\r\n")

@@ -1,4 +1,4 @@
-"""The plain echo endpoint under an independent WebSocket client: what conformance suites try first."""
+"""Echo endpoint, tested with an independent WebSocket client like by conformance suites."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_close(echo: ClientConnection, code: int, reason: str) -> None:
     assert echo.protocol.close_rcvd.code == code
 
 
-async def test_absent_unless_asked_for(start_broker: Callable[..., Broker]) -> None:
+async def test_the_echo_endpoint_is_off_by_default(start_broker: Callable[..., Broker]) -> None:
     """Without --echo the path is a NATS client's like any other."""
     async with connect(start_broker().url("ws") + "/echo") as connection:
         first = await connection.recv()

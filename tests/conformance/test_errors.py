@@ -1,4 +1,4 @@
-"""Every error a client can cause: the exact text, and what becomes of the connection."""
+"""Errors that a client can cause: the exact text, and whether the connection is closed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_fatal(server: Server, connect: Callable[..., Wire], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FATAL)
-def test_what_came_before_a_fatal_error_counts(
+def test_operations_before_a_fatal_error_take_effect(
     server: Server, connect: Callable[..., Wire], name: str
 ) -> None:
     """Operations before the bad one take effect, in one slice with it; others do not notice."""

@@ -1,4 +1,4 @@
-"""The gateway: request, publish and subscribe over HTTP, with NATS clients at the other end."""
+"""Gateway: request, publish and subscribe over HTTP, with NATS clients on the other side."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_headers_go_both_ways(broker: Broker) -> None:
     await client.close()
 
 
-async def test_errors_of_services_are_errors(broker: Broker) -> None:
+async def test_errors_of_services_become_http_errors(broker: Broker) -> None:
     client = await connect(broker)
 
     async def reply(message: Msg) -> None:
@@ -131,13 +131,13 @@ async def test_errors_of_services_are_errors(broker: Broker) -> None:
     await client.close()
 
 
-def test_nobody_to_answer(broker: Broker) -> None:
+def test_a_request_without_subscribers_gets_503(broker: Broker) -> None:
     answer, body = call(broker, "POST", "/v1/request/gateway.nobody", b"x")
     assert answer.status == 503
     assert "gateway.nobody" in problem(answer, body)
 
 
-async def test_no_reply_in_time(broker: Broker) -> None:
+async def test_a_request_without_a_reply_in_time_gets_504(broker: Broker) -> None:
     """The late reply is dropped and counted; the connection goes on, and gets its own reply.
 
     When the answer comes: rust_core/crates/simulation/tests/timeouts.rs.
@@ -356,7 +356,7 @@ def test_a_stream_that_ends_is_unsubscribed(broker: Broker) -> None:
     wait_until(lambda: broker.varz()["subscriptions"] == before)
 
 
-def test_a_stream_that_is_not_read_is_cut(start_broker: Callable[..., Broker]) -> None:
+def test_a_stream_that_is_not_read_is_closed(start_broker: Callable[..., Broker]) -> None:
     """Nobody else notices, and what it lost is counted."""
     broker = start_broker(max_pending=2_000_000, max_payload=1_000_000, write_deadline_s=1)
     with (
@@ -371,7 +371,7 @@ def test_a_stream_that_is_not_read_is_cut(start_broker: Callable[..., Broker]) -
         assert conservation["dropped"]["slow_consumer"] > 0
 
 
-def test_other_origins(start_broker: Callable[..., Broker]) -> None:
+def test_requests_of_other_origins_are_refused(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(cors_origins=["https://good.example"])
     good, evil = {"Origin": "https://good.example"}, {"Origin": "https://evil.example"}
     answer, _ = call(broker, "POST", "/v1/publish/a", b"x", good)
@@ -392,7 +392,7 @@ def test_other_origins(start_broker: Callable[..., Broker]) -> None:
     assert (answer.status, answer.getheader("Access-Control-Allow-Origin")) == (202, None)
 
 
-def test_the_api_describes_itself(broker: Broker) -> None:
+def test_the_api_serves_its_description(broker: Broker) -> None:
     answer, body = call(broker, "GET", "/openapi.json")
     assert answer.status == 200
     document = json.loads(body)
@@ -402,7 +402,7 @@ def test_the_api_describes_itself(broker: Broker) -> None:
     )
 
 
-def test_a_drain_ends_streams_and_answers_what_waits(start_broker: Callable[..., Broker]) -> None:
+def test_a_drain_ends_streams_and_answers_waiting_requests(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(lame_duck_grace_s=1.0, lame_duck_duration_s=0.1)
 
     async def scenario() -> tuple[int, bytes]:

@@ -1,4 +1,4 @@
-"""The gateway where callers misbehave, fall behind, or have much to say."""
+"""Gateway with callers that misbehave, read slowly or send much."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def driver(request: pytest.FixtureRequest) -> str:
     return name
 
 
-async def test_a_caller_that_does_not_read_its_replies_is_cut(
+async def test_a_caller_that_does_not_read_its_replies_is_closed(
     start_broker: Callable[..., Broker], driver: str
 ) -> None:
     """At `max_pending`, not when the write deadline has passed."""
@@ -82,7 +82,7 @@ async def test_a_message_is_never_longer_than_max_payload(start_broker: Callable
     await client.close()
 
 
-def test_the_head_of_a_stream_alone(broker: Broker) -> None:
+def test_head_of_a_stream_has_no_length_and_does_not_subscribe(broker: Broker) -> None:
     """A stream has no length, so that its head has none either (RFC 9110 section 9.3.2)."""
     before = broker.varz()["total_subscribed"]
     answer, body = call(broker, "HEAD", "/v1/subscribe/a")
@@ -112,7 +112,7 @@ def test_a_stream_obeys_the_limits_of_subscriptions(
         assert broker.varz()["subscriptions"] == 1
 
 
-async def test_what_the_connection_names_is_not_forwarded(broker: Broker) -> None:
+async def test_fields_named_by_connection_are_not_forwarded(broker: Broker) -> None:
     """RFC 9110 section 7.6.1."""
     client = await connect(broker)
     subscription = await client.subscribe("gateway.hops")
@@ -123,7 +123,7 @@ async def test_what_the_connection_names_is_not_forwarded(broker: Broker) -> Non
     await client.close()
 
 
-async def test_a_reply_does_not_say_who_may_read_it(broker: Broker) -> None:
+async def test_cors_fields_of_a_reply_are_not_forwarded(broker: Broker) -> None:
     client = await connect(broker)
 
     async def reply(message: Msg) -> None:
@@ -152,7 +152,7 @@ async def test_the_shorter_timeout_counts(broker: Broker) -> None:
     await client.close()
 
 
-def test_many_receivers_and_what_follows(broker: Broker) -> None:
+def test_a_message_to_many_receivers_is_not_overtaken_by_the_next(broker: Broker) -> None:
     """A message to thousands goes by mail; what its caller publishes next does not overtake it."""
     count = 5000
     with Wire(broker) as wire, Caller(broker.http) as caller:
@@ -172,7 +172,7 @@ def test_many_receivers_and_what_follows(broker: Broker) -> None:
         wire.expect(b"MSG gateway.one 0 6\r\nsecond\r\n")
 
 
-async def test_an_expectation_behind_a_request_that_waits(broker: Broker) -> None:
+async def test_no_100_continue_is_sent_before_the_answer_to_an_earlier_request(broker: Broker) -> None:
     """Nothing of the second answer comes before the first one."""
     client = await connect(broker)
     requests = await client.subscribe("gateway.first")
@@ -202,7 +202,9 @@ async def test_an_expectation_behind_a_request_that_waits(broker: Broker) -> Non
         ("POST", "/v1/nothing", 404),
     ],
 )
-def test_bodies_where_none_is_wanted(broker: Broker, method: str, path: str, status: int) -> None:
+def test_unexpected_bodies_are_read_and_not_taken_for_requests(
+    broker: Broker, method: str, path: str, status: int
+) -> None:
     """They are read, and not taken for the next request."""
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n".encode()
     hidden = BYTE.replace(b"/byte", b"/hidden")
@@ -215,7 +217,9 @@ def test_bodies_where_none_is_wanted(broker: Broker, method: str, path: str, sta
             assert caller.answer().body == b"a"
 
 
-def test_answers_beyond_the_budget_of_a_turn(start_broker: Callable[..., Broker], driver: str) -> None:
+def test_requests_beyond_the_budget_of_a_turn_are_answered_later(
+    start_broker: Callable[..., Broker], driver: str
+) -> None:
     """Requests that are put off are answered in later turns, all of them."""
     broker = start_broker(driver=driver, shards=1)
     count = 3000
@@ -227,9 +231,7 @@ def test_answers_beyond_the_budget_of_a_turn(start_broker: Callable[..., Broker]
         assert caller.answer().body == b"a"
 
 
-def test_a_publisher_is_held_up_for_a_receiver_that_falls_behind(
-    start_broker: Callable[..., Broker], driver: str
-) -> None:
+def test_a_publisher_is_stalled_for_a_slow_receiver(start_broker: Callable[..., Broker], driver: str) -> None:
     """And nothing of what it sends is lost or put in another order.
 
     The receiver may be on another shard, which holds the publisher up when it has read its mail. When busy,
@@ -255,7 +257,7 @@ def test_a_publisher_is_held_up_for_a_receiver_that_falls_behind(
         assert events.next() == [f"id: {published + 1}", "data: last"]
 
 
-def test_a_stream_that_takes_nothing_is_cut_by_the_write_deadline(
+def test_a_stream_that_is_not_read_is_closed_at_the_write_deadline(
     start_broker: Callable[..., Broker], driver: str
 ) -> None:
     broker = start_broker(driver=driver, write_deadline_s=0.5, event_heartbeat_s=0.1)
@@ -284,7 +286,7 @@ def test_a_drain_does_not_wait_for_a_reply_that_never_comes(
     assert broker.process.wait(10) == 0
 
 
-async def test_replies_after_a_deadline_that_came_to_the_front(broker: Broker) -> None:
+async def test_short_and_long_timeouts_alternate_on_one_connection(broker: Broker) -> None:
     """A long wait, then a short one on the same connection, then a long one again."""
     client = await connect(broker)
     requests = await client.subscribe("gateway.waits")

@@ -1,4 +1,4 @@
-"""The gateway does not trust services: none can answer what another was asked."""
+"""The gateway does not trust services: a service cannot answer requests to another service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dropped(broker: Broker) -> int:
     return total
 
 
-async def test_variations_of_a_reply_subject_reach_nobody(broker: Broker) -> None:
+async def test_variations_of_a_reply_subject_have_no_receiver(broker: Broker) -> None:
     """Well-formed ones are counted as dropped replies, all others as messages without a receiver."""
     client = await connect(broker)
     requests: list[Msg] = []
@@ -125,7 +125,7 @@ async def test_a_service_cannot_answer_the_requests_of_another(broker: Broker) -
     await thief.close()
 
 
-async def test_callers_do_not_say_who_they_are(broker: Broker) -> None:
+async def test_identity_fields_of_callers_are_not_forwarded(broker: Broker) -> None:
     """Neither as a proxy would say it, nor in the fields that NATS gives a meaning to."""
     client = await connect(broker)
     subscription = await client.subscribe("gateway.identity")
@@ -153,7 +153,7 @@ GUARD = {
 }
 
 
-async def test_replies_do_not_act_on_the_origin(broker: Broker) -> None:
+async def test_fields_of_replies_that_affect_the_origin_are_removed(broker: Broker) -> None:
     """A service's answer is data: it sets nothing for the address that it comes from."""
     client = await connect(broker)
     withheld = {
@@ -185,7 +185,7 @@ async def test_replies_do_not_act_on_the_origin(broker: Broker) -> None:
     await client.close()
 
 
-async def test_answers_are_not_pages(broker: Broker) -> None:
+async def test_browsers_do_not_run_answers_as_pages(broker: Broker) -> None:
     """A browser that is led to one runs nothing of it, and makes nothing else of it than its type says."""
     client = await connect(broker)
 

@@ -83,7 +83,7 @@ def call(broker: Broker) -> Callable[[], Caller]:
     return lambda: Caller(broker.http)
 
 
-def test_a_byte(broker: Broker) -> None:
+def test_the_page_of_one_byte(broker: Broker) -> None:
     with Caller(broker.http) as caller:
         for _ in range(3):
             caller.send(BYTE)
@@ -93,7 +93,7 @@ def test_a_byte(broker: Broker) -> None:
             assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", answer.fields["date"])
 
 
-def test_requests_in_pieces_and_in_a_row(broker: Broker) -> None:
+def test_divided_and_pipelined_requests_are_answered(broker: Broker) -> None:
     with Caller(broker.http) as caller:
         caller.send_divided(BYTE)
         assert caller.answer().body == b"a"
@@ -135,7 +135,9 @@ def test_head_is_get_without_its_body(broker: Broker) -> None:
         (b"GET /byte HTTP/1.1\r\n\r\n", False),
     ],
 )
-def test_keeping_the_connection(broker: Broker, request_bytes: bytes, *, is_kept: bool) -> None:
+def test_the_connection_is_kept_or_closed_as_http_demands(
+    broker: Broker, request_bytes: bytes, *, is_kept: bool
+) -> None:
     with Caller(broker.http) as caller:
         caller.send(request_bytes)
         answer = caller.answer()
@@ -237,7 +239,7 @@ SMUGGLING = {
 
 
 @pytest.mark.parametrize("shape", SMUGGLING)
-def test_what_could_be_read_in_two_ways_is_refused(broker: Broker, shape: str) -> None:
+def test_ambiguous_requests_are_refused(broker: Broker, shape: str) -> None:
     """The connection ends, and what stands behind the request is not read as another one."""
     hidden = b"POST /v1/publish/hidden HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     before = broker.varz()["in_msgs"]
@@ -272,7 +274,9 @@ def test_what_could_be_read_in_two_ways_is_refused(broker: Broker, shape: str) -
         (b"GET /byte HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
     ],
 )
-def test_oversized_and_foreign(broker: Broker, request_bytes: bytes, status: int) -> None:
+def test_oversized_requests_and_other_protocols_are_refused(
+    broker: Broker, request_bytes: bytes, status: int
+) -> None:
     with Caller(broker.http) as caller:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             caller.send(request_bytes)
@@ -314,7 +318,7 @@ def trickle(caller: Caller, piece: bytes) -> None:
         (CHUNKED, b"1\r\nx\r\n"),
     ],
 )
-def test_slow_requests_are_cut(start_broker: Callable[..., Broker], start: bytes, piece: bytes) -> None:
+def test_slow_requests_are_ended(start_broker: Callable[..., Broker], start: bytes, piece: bytes) -> None:
     """Also when the connection has been of use before. When exactly: crates/simulation/tests/timeouts.rs."""
     broker = start_broker(handshake_timeout_s=2)
     for before in (b"", BYTE):
@@ -338,7 +342,7 @@ def test_an_idle_connection_is_closed(start_broker: Callable[..., Broker]) -> No
         caller.expect_end()
 
 
-def test_a_caller_that_does_not_read_is_cut(start_broker: Callable[..., Broker]) -> None:
+def test_a_caller_that_does_not_read_is_closed(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(max_pending=2_000_000, max_payload=100_000, write_deadline_s=1)
     with Caller(broker.http) as caller, Caller(broker.http) as other:
         caller.socket.settimeout(20)
@@ -351,7 +355,7 @@ def test_a_caller_that_does_not_read_is_cut(start_broker: Callable[..., Broker])
     assert broker.varz()["slow_consumers"] == 1
 
 
-def test_places_are_limited(start_broker: Callable[..., Broker]) -> None:
+def test_the_number_of_connections_is_limited(start_broker: Callable[..., Broker]) -> None:
     """One that finds none is told so; the place of one that ends is free again."""
     broker = start_broker(max_connections=2)
     with Caller(broker.http) as first, Caller(broker.http) as second:

@@ -48,19 +48,19 @@ def test_no_field_is_null(info: dict[str, Any]) -> None:
     assert None not in info.values()
 
 
-def test_nothing_is_asked_that_is_not_there(info: dict[str, Any]) -> None:
+def test_no_feature_is_required_that_the_broker_lacks(info: dict[str, Any]) -> None:
     """Without TLS and authentication the client must not be told to use them."""
     assert not any(info.get(name) for name in ("tls_required", "tls_verify", "auth_required"))
     assert not info.get("jetstream")
 
 
-def test_port_is_the_listener_s(server: Server, transport: str) -> None:
+def test_port_is_the_port_of_the_listener(server: Server, transport: str) -> None:
     with open_wire(server, transport) as wire:
         info = wire.handshake()
     assert info["port"] == (server.tcp if transport == "tcp" else server.http)[1]
 
 
-def test_connections_are_told_apart(broker: Broker, transport: str) -> None:
+def test_connections_have_different_ids(broker: Broker, transport: str) -> None:
     """Every connection has its own id, all come from one server."""
     infos = []
     for _ in range(8):
@@ -81,7 +81,9 @@ def split_mix(seed: int, count: int) -> list[int]:
     return bits
 
 
-def test_the_server_id_does_not_foretell_choices(start_broker: Callable[..., Broker]) -> None:
+def test_the_server_id_does_not_reveal_the_choices_of_queue_groups(
+    start_broker: Callable[..., Broker],
+) -> None:
     """It is a random number with the usual look, and seeds nothing."""
     broker = start_broker(shards=1)
     with open_wire(broker, "tcp") as wire:
@@ -98,7 +100,7 @@ def test_the_server_id_does_not_foretell_choices(start_broker: Callable[..., Bro
         assert not any(foretold[start : start + 64] == picks for start in range(len(foretold)))
 
 
-def test_first_message_of_a_web_socket_is_the_whole_info(server: Server) -> None:
+def test_the_first_message_of_a_websocket_is_the_complete_info(server: Server) -> None:
     """nats-py reads one frame and takes it for INFO."""
     with open_wire(server, "ws") as wire:
         first = wire.receive()

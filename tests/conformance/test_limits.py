@@ -1,4 +1,4 @@
-"""Limits a server is configured with: at the limit all is well, one beyond it the error is exact."""
+"""Configured limits: at the limit there is no error, one above it the exact error."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_limits_of_subscriptions(
     wait_until(lambda: server.varz()["subscriptions"] == 0)
 
 
-def test_default_limits_leave_clients_alone(start_broker: Callable[..., Broker]) -> None:
+def test_default_limits_do_not_affect_usual_clients(start_broker: Callable[..., Broker]) -> None:
     """What NATS clients, JetStream, key-value and object stores subscribe to is within the defaults."""
     server = start_broker()
     patterns = [
@@ -185,7 +185,7 @@ def test_stale_connection(start_server: Start, transport: str) -> None:
             assert silent.close_code == 1001
 
 
-def test_answering_keeps_a_connection(start_broker: Callable[..., Broker], transport: str) -> None:
+def test_answering_pings_keeps_a_connection(start_broker: Callable[..., Broker], transport: str) -> None:
     """PONG for each PING, and the connection outlives any number of intervals."""
     server = start_broker(ping_interval_s=1, ping_max=1)
     with open_wire(server, transport) as wire:

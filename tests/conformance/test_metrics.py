@@ -1,4 +1,4 @@
-"""`/metrics`: the two formats of Prometheus, and what is in them."""
+"""`/metrics`: both formats of Prometheus and their content."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def metrics(broker: Broker, accept: str) -> tuple[str, dict[str, str], dict[str,
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_metrics(broker: Broker, is_open: bool) -> None:
+def test_metrics_are_served_in_both_formats(broker: Broker, is_open: bool) -> None:
     accept = "application/openmetrics-text; version=1.0.0, text/plain;q=0.5" if is_open else "text/plain"
     with clients(broker, "one") as [wire]:
         wire.send(b"SUB a 1\r\nPUB a 3\r\nabc\r\n")
@@ -88,6 +88,6 @@ def test_metrics(broker: Broker, is_open: bool) -> None:
     assert dict(samples["subjectbus_turn_received_batch_bucket"])['le="65535.0"'] > 0
 
 
-def test_what_openmetrics_ends_with(broker: Broker) -> None:
+def test_openmetrics_ends_with_its_mark(broker: Broker) -> None:
     assert fetch(broker, "/metrics", Accept="application/openmetrics-text")[2].endswith(b"\n# EOF\n")
     assert b"# EOF" not in fetch(broker, "/metrics")[2]

@@ -1,4 +1,4 @@
-"""The monitor's pages: what they show of connections, subjects and shards, and how they are asked for."""
+"""Pages of the monitor: their content, their parameters, and the limits on callers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ def test_health_and_readiness(form: str, start_broker: Callable[..., Broker]) ->
 
 
 @pytest.mark.parametrize("driver", ["epoll", "uring"])
-def test_a_shard_that_has_ended_keeps_nobody_waiting(
-    driver: str, start_broker: Callable[..., Broker]
-) -> None:
+def test_requests_do_not_wait_for_an_ended_shard(driver: str, start_broker: Callable[..., Broker]) -> None:
     require_driver(driver)
     broker = start_broker(driver=driver, shards=2, lame_duck_grace_s=30)
     with ExitStack() as stack:
@@ -101,7 +99,7 @@ def clients_that_may_be_cut(broker: Broker) -> Iterator[Wire]:
         yield wire
 
 
-def test_history_grows_and_can_be_continued(broker: Broker) -> None:
+def test_history_grows_and_a_client_gets_new_points_only(broker: Broker) -> None:
     def has_points() -> dict[str, Any] | None:
         found = page(broker, "/history?resolution=1")
         return found if len(found["columns"]["connections"]) >= 2 else None
@@ -142,7 +140,7 @@ def test_history_grows_and_can_be_continued(broker: Broker) -> None:
 
 
 @pytest.mark.matrix
-def test_varz_says_what_the_shards_do(broker: Broker) -> None:
+def test_varz_has_the_state_of_each_shard(broker: Broker) -> None:
     with clients(broker, "one") as [wire]:
         wire.send(b"SUB v.1 1\r\nSUB v.2 2\r\n")
         wire.ping()
@@ -225,7 +223,7 @@ def test_methods(broker: Broker, path: str) -> None:
         assert "GET" in json.loads(body)["detail"]
 
 
-def test_missing_pages_name_those_that_there_are(broker: Broker) -> None:
+def test_errors_for_unknown_pages_list_the_existing_pages(broker: Broker) -> None:
     for path in ("/routez", "/connz/", "/v1/publish/a"):
         status, _, body = fetch(broker, path)
         assert status == 404
@@ -265,7 +263,7 @@ def test_requests_that_come_together_are_answered_in_order(broker: Broker) -> No
         caller.expect_end()
 
 
-def test_who_does_not_wait_for_an_answer_disturbs_nobody(broker: Broker) -> None:
+def test_callers_that_do_not_wait_for_answers_do_not_disturb_others(broker: Broker) -> None:
     for _ in range(3 * MAX_CONNECTIONS):
         with Caller(broker.monitor) as caller:
             caller.send(b"GET /connz HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -291,7 +289,7 @@ def opened(broker: Broker) -> tuple[Caller, Answer]:
         raise
 
 
-def test_the_longest_idle_caller_gives_way(broker: Broker) -> None:
+def test_the_caller_that_was_idle_longest_is_closed_for_a_new_one(broker: Broker) -> None:
     """However many callers there are, a new one is served at once, and those who ask stay."""
     with ExitStack() as stack:
         asking, _ = opened(broker)
@@ -312,7 +310,7 @@ def test_the_longest_idle_caller_gives_way(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n"])
-def test_callers_that_never_ask_give_way(broker: Broker, sent: bytes) -> None:
+def test_callers_that_send_no_request_are_closed_for_new_ones(broker: Broker, sent: bytes) -> None:
     with ExitStack() as stack:
         for _ in range(3 * MAX_CONNECTIONS):
             caller = stack.enter_context(Caller(broker.monitor))
@@ -321,7 +319,7 @@ def test_callers_that_never_ask_give_way(broker: Broker, sent: bytes) -> None:
         assert is_served(broker, "/varz")
 
 
-def test_a_caller_that_is_slow_holds_one_page(start_broker: Callable[..., Broker]) -> None:
+def test_a_slow_caller_occupies_the_memory_of_one_page_only(start_broker: Callable[..., Broker]) -> None:
     """What it asks for meanwhile waits, and it gets it all in the end."""
     asked = 40
     broker = start_broker(shards=1)
@@ -342,7 +340,7 @@ def test_a_caller_that_is_slow_holds_one_page(start_broker: Callable[..., Broker
     assert broker.varz()["slow_consumers"] == 0
 
 
-def test_a_caller_that_ends_its_side_is_answered(start_broker: Callable[..., Broker]) -> None:
+def test_a_caller_that_has_closed_its_sending_side_is_answered(start_broker: Callable[..., Broker]) -> None:
     """As those do who pipe a request through `nc`."""
     broker = start_broker(shards=1)
     for path in ("/healthz", "/varz", "/metrics", "/history", "/"):
@@ -352,7 +350,7 @@ def test_a_caller_that_ends_its_side_is_answered(start_broker: Callable[..., Bro
             assert caller.answer().status == 200, path
 
 
-def test_pages_longer_than_a_clients_share_are_served(start_broker: Callable[..., Broker]) -> None:
+def test_pages_larger_than_the_share_of_a_client_are_served(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=1, max_payload=1024, max_pending=1024)
     with Caller(broker.monitor) as caller:
         for path in ("/metrics", "/varz", "/", "/connz"):

@@ -40,7 +40,7 @@ def generate_and_check(broker: Broker) -> str:
     return done.stdout
 
 
-def test_generated_requests_that_nobody_answers(broker: Broker) -> None:
+def test_generated_requests_without_a_responder_match_the_description(broker: Broker) -> None:
     before = broker.varz()
     assert "No issues found" in generate_and_check(broker)
     after = broker.varz()
@@ -80,7 +80,9 @@ def answer_everything(wire: Wire) -> int:
     return answers
 
 
-def test_generated_requests_that_are_answered(start_broker: Callable[..., Broker]) -> None:
+def test_generated_requests_with_a_responder_match_the_description(
+    start_broker: Callable[..., Broker],
+) -> None:
     """By results, and by a service's errors with a body and without."""
     broker = start_broker(request_timeout_s=0.2)
     with Wire(broker) as wire, ThreadPoolExecutor() as threads:

@@ -74,7 +74,7 @@ def vector(request: pytest.FixtureRequest) -> tuple[bytes, bytes]:
     return VECTORS[request.param]
 
 
-def test_whole(connect: Callable[..., Wire], vector: tuple[bytes, bytes]) -> None:
+def test_an_operation_in_one_piece(connect: Callable[..., Wire], vector: tuple[bytes, bytes]) -> None:
     sent, answer = vector
     wire = connect(headers=True)
     wire.send(sent + b"PING\r\n")

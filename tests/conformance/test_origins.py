@@ -1,4 +1,4 @@
-"""Which pages and names the HTTP listeners serve: RFC 6455 section 10.2, CORS, DNS rebinding.
+"""Origins and host names that the HTTP listeners accept: RFC 6455 section 10.2, CORS, DNS rebinding.
 
 nats-server takes every origin and every name unless it is told otherwise, so these are our own.
 """
@@ -55,7 +55,7 @@ def own_origins(broker: Broker) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ["/", "/echo"])
-def test_web_socket_connections_are_for_own_pages(broker: Broker, path: str) -> None:
+def test_only_own_pages_may_open_websockets(broker: Broker, path: str) -> None:
     for origin in [None, *own_origins(broker)]:
         assert upgrade(broker, origin, path).status == 101, origin
     host, port = broker.http
@@ -66,14 +66,14 @@ def test_web_socket_connections_are_for_own_pages(broker: Broker, path: str) -> 
         assert answer.fields["connection"] == "close"
 
 
-def test_a_second_origin_is_not_overlooked(broker: Broker) -> None:
+def test_a_second_origin_field_is_also_checked(broker: Broker) -> None:
     request = upgrade_request(broker, headers={"Origin": own_origins(broker)[0]})
     with Caller(broker.http) as caller:
         caller.send(request[:-2] + b"Origin: https://evil.example\r\n\r\n")
         assert caller.answer().status == 403
 
 
-def test_pages_that_are_listed_may_connect(start_broker: Callable[..., Broker]) -> None:
+def test_pages_of_listed_origins_may_connect(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(
         websocket_origins=[GOOD, "http://127.0.0.1:3000"], cors_origins=["https://other.example"]
     )
@@ -90,7 +90,7 @@ def test_pages_that_are_listed_may_connect(start_broker: Callable[..., Broker]) 
         assert upgrade(broker, origin).status == 403, origin
 
 
-def test_all_pages_may_connect_where_the_list_says_so(start_broker: Callable[..., Broker]) -> None:
+def test_all_pages_may_connect_if_the_setting_allows_it(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(websocket_origins="*")
     for origin in [GOOD, *FOREIGN]:
         assert upgrade(broker, origin).status == 101, origin
@@ -112,7 +112,7 @@ def test_the_gateway_compares_schemes(start_broker: Callable[..., Broker]) -> No
         assert subscribe(broker, {"Origin": origin}) == 403, origin
 
 
-def test_images_and_links_of_other_pages_subscribe_to_nothing(broker: Broker) -> None:
+def test_images_and_links_of_other_pages_cannot_subscribe(broker: Broker) -> None:
     """For these browsers name no origin, but whether the page is another one."""
     before = broker.varz()["total_subscribed"]
     for site in ("cross-site", "same-site"):
@@ -126,7 +126,7 @@ def test_images_and_links_of_other_pages_subscribe_to_nothing(broker: Broker) ->
     assert call(broker, "GET", "/byte", None, {"Sec-Fetch-Site": "cross-site"})[0].status == 200
 
 
-def test_a_listed_page_names_its_origin(start_broker: Callable[..., Broker]) -> None:
+def test_a_page_must_send_an_origin_that_is_listed(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(cors_origins=[GOOD])
     assert subscribe(broker, {"Sec-Fetch-Site": "cross-site", "Origin": GOOD}) == 200
     assert subscribe(broker, {"Sec-Fetch-Site": "cross-site"}) == 403
@@ -158,7 +158,7 @@ def expect_misdirected(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("listener", ["http", "monitor"])
-def test_the_names_of_the_host(broker: Broker, listener: str) -> None:
+def test_only_the_hosts_own_names_are_accepted(broker: Broker, listener: str) -> None:
     address, path = (broker.http, "/byte") if listener == "http" else (broker.monitor, "/varz")
     for name in OWN_NAMES:
         assert ask(address, name, path).status == 200, name
@@ -173,7 +173,7 @@ def test_the_names_of_the_host(broker: Broker, listener: str) -> None:
 
 
 @pytest.mark.parametrize("listener", ["http", "monitor"])
-def test_names_that_are_listed(start_broker: Callable[..., Broker], listener: str) -> None:
+def test_listed_host_names_are_accepted(start_broker: Callable[..., Broker], listener: str) -> None:
     broker = start_broker(allowed_hosts=["broker.example", "10.0.0.1"])
     address, path = (broker.http, "/byte") if listener == "http" else (broker.monitor, "/varz")
     for name in [*OWN_NAMES, "broker.example", "Broker.Example:1234", "broker.example."]:
@@ -186,7 +186,7 @@ def test_names_that_are_listed(start_broker: Callable[..., Broker], listener: st
         assert ask(address, name, path).status == 200, name
 
 
-def test_rebinding_reaches_nothing(broker: Broker) -> None:
+def test_dns_rebinding_is_refused(broker: Broker) -> None:
     """A page whose name has come to mean the broker's address: all it sends is of one origin."""
     before = broker.varz()
     page = {"Host": "evil.example:8080", "Origin": "http://evil.example:8080"}

@@ -134,7 +134,7 @@ def test_duplicate_key(broker: Broker) -> None:
     assert exchange(broker, upgrade_request(broker)[:-2] + extra)[0] == 400
 
 
-def test_plain_request_is_told_to_upgrade(broker: Broker) -> None:
+def test_a_plain_request_gets_426(broker: Broker) -> None:
     status, fields = exchange(broker, b"GET /no-such-page HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (status, fields["upgrade"]) == (426, "websocket")
 
@@ -144,7 +144,7 @@ def test_oversized_head(broker: Broker) -> None:
     assert status == 431
 
 
-def test_head_that_never_ends(broker: Broker) -> None:
+def test_a_head_that_never_ends_is_refused(broker: Broker) -> None:
     """The limit bites while the head still grows."""
     request = b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 5000
     assert exchange(broker, request)[0] == 431

@@ -1,4 +1,4 @@
-"""RFC 6455 as the broker must keep it: what is legal works, what is not gets the close code it deserves."""
+"""RFC 6455: legal frames work, and illegal frames get the right close code."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_ping_is_answered_with_its_payload(wire: WebSocketWire, size: int) -> No
     assert wire.read_frame() == (PONG, payload)
 
 
-def test_unasked_pong_is_ignored(wire: WebSocketWire) -> None:
+def test_an_unrequested_pong_is_ignored(wire: WebSocketWire) -> None:
     wire.send_raw(frame(PONG, b"hello") + frame(PONG, b""))
     wire.ping()
 
@@ -204,7 +204,7 @@ def test_protocol_error_byte_by_byte(strict: WebSocketWire, name: str) -> None:
         b"PUB a 2\r\nhi\xc3",  # ends within a character
     ],
 )
-def test_text_that_is_no_utf_8(strict: WebSocketWire, payload: bytes) -> None:
+def test_text_that_is_not_utf_8_is_refused(strict: WebSocketWire, payload: bytes) -> None:
     strict.send_raw(frame(TEXT, payload))
     expect_close(strict, 1007)
 
@@ -215,7 +215,7 @@ def test_text_fails_at_the_first_impossible_byte(strict: WebSocketWire) -> None:
     expect_close(strict, 1007)
 
 
-def test_close_reason_that_is_no_utf_8(strict: WebSocketWire) -> None:
+def test_a_close_reason_that_is_not_utf_8_is_refused(strict: WebSocketWire) -> None:
     strict.send_raw(frame(CLOSE, (1000).to_bytes(2) + b"\xff"))
     expect_close(strict, 1007)
 

@@ -1,4 +1,4 @@
-"""The pages that people read, and the blocks of code in them.
+"""Pages of the documentation, and the blocks of code in them.
 
 A block is run as it stands unless a comment in front of it says otherwise:
 

@@ -1,4 +1,4 @@
-"""A reader who works through a page: saves its files, runs its commands and programs, one after the other."""
+"""Session of a reader: files of a page are saved, its commands and programs run, one after the other."""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ def session(tmp_path: Path) -> Session:
 @pytest.mark.parametrize(
     "page", [page for page in pages() if any(block.is_run for block in blocks(page))], ids=name_of
 )
-def test_what_a_page_shows_works(page: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_and_programs_of_a_page_work(
+    page: Path, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Files are saved, commands and programs run, in the order of the page."""
     if shutil.which("curl") is None:
         skip("curl is not installed")
@@ -128,14 +130,14 @@ def parse(line: str) -> None:
         assert load_scenario(parameters["scenario"], parameters.get("overrides", ()))
 
 
-def test_every_program_is_one() -> None:
+def test_every_python_block_can_be_parsed() -> None:
     programs = [block for block in ALL if block.language == "python"]
     assert programs
     for block in programs:
         ast.parse(block.text, block.place)
 
 
-def test_every_mark_is_known_and_every_exception_has_its_reason() -> None:
+def test_every_mark_is_known_and_every_exception_has_a_reason() -> None:
     known = re.compile(
         r"|not run: \S.+|pytest|prints \S.*|background until (ready|subscribed)(, prints \S.*)?", re.DOTALL
     )

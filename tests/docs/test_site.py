@@ -83,7 +83,7 @@ def found(site: Path) -> dict[Path, Page]:
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
-def test_every_page_is_there(site: Path, found: dict[Path, Page]) -> None:
+def test_every_page_is_built(site: Path, found: dict[Path, Page]) -> None:
     made = {path.relative_to(site).with_suffix(".md") for path in found}
     written = {path.relative_to(DOCS) for path in DOCS.rglob("*.md")}
     assert written <= made
@@ -93,7 +93,7 @@ def test_every_page_is_there(site: Path, found: dict[Path, Page]) -> None:
     }
 
 
-def test_links_within_the_site_lead_somewhere(site: Path, found: dict[Path, Page]) -> None:
+def test_links_within_the_site_have_a_target(site: Path, found: dict[Path, Page]) -> None:
     wrong = []
     links = [link for page in found.values() for link in page.links if not urlsplit(link.target).scheme]
     assert len(links) > len(found)
@@ -107,14 +107,14 @@ def test_links_within_the_site_lead_somewhere(site: Path, found: dict[Path, Page
     assert all(path.is_relative_to(site) for path in found)
 
 
-def test_links_to_elsewhere_are_addresses(found: dict[Path, Page]) -> None:
+def test_links_to_other_sites_are_complete_urls(found: dict[Path, Page]) -> None:
     others = {link.target for page in found.values() for link in page.links if urlsplit(link.target).scheme}
     others = {target for target in others if not target.startswith("data:")}
     assert others
     assert [target for target in others if not re.fullmatch(r"https://[\w.-]+(/\S*)?", target)] == []
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, found: dict[Path, Page]) -> None:
+def test_pages_load_nothing_from_other_sites(site: Path, found: dict[Path, Page]) -> None:
     """No font, script or picture: the site can be read without a network."""
     loaded = [link.target for page in found.values() for link in page.links if link.is_loaded]
     assert loaded
@@ -141,7 +141,7 @@ def test_the_python_reference_has_every_public_name(site: Path, found: dict[Path
             assert shown, f"{module.__name__}.{name}"
 
 
-def test_the_page_of_exit_statuses_has_all_that_errors_have() -> None:
+def test_the_page_of_exit_statuses_lists_the_statuses_of_all_errors() -> None:
     def statuses(error: type[SubjectbusError]) -> set[int]:
         return {error.exit_status}.union(*(statuses(kind) for kind in error.__subclasses__()))
 
@@ -172,7 +172,7 @@ def targets(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", [*BY_HAND, *pages()[1:]], ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_of_the_files_themselves_lead_somewhere(page: Path) -> None:
+def test_links_in_the_source_files_have_a_target(page: Path) -> None:
     """As people follow them who read the files and not the site."""
     for target in targets(page):
         url = urlsplit(target)

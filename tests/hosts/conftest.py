@@ -1,4 +1,4 @@
-"""Four hosts for all tests, whose cables are plugged in again after each."""
+"""Fixtures: four hosts for all tests, reconnected after each test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture(autouse=True)
 def plugged_in(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test cut is mended for the next."""
+    """Reconnect the hosts after a test."""
     yield
     if "network" in request.fixturenames:
         network = request.getfixturevalue("network")

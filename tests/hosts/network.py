@@ -330,7 +330,7 @@ def _links() -> list[str]:
 
 
 def _sweep() -> None:
-    """Removes what killed test runs have left."""
+    """Remove leftovers of killed test runs."""
     found = filter(None, map(_OWNED.fullmatch, _links() + _namespaces()))
     for prefix in {match["prefix"] for match in found if not Path("/proc", match["pid"]).exists()}:
         _remove(prefix)

@@ -1,4 +1,4 @@
-"""`subjectbus loadtest hosts check` over real OpenSSH servers, and what it makes of facts."""
+"""`subjectbus loadtest hosts check` over real OpenSSH servers, and its conclusions from facts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Check = Callable[..., Done]
 
 @pytest.fixture
 def check(capsys: pytest.CaptureFixture[str]) -> Check:
-    """Runs the command in this process, as the console script does."""
+    """Run the command in this process, as the console script does."""
 
     def run(path: Path, *options: str) -> Done:
         status = main(["loadtest", "hosts", "check", str(path), *options])
@@ -68,7 +68,7 @@ def check(capsys: pytest.CaptureFixture[str]) -> Check:
     return run
 
 
-def test_fit_hosts_are_told_with_what_they_have(network: Network, tmp_path: Path) -> None:
+def test_fit_hosts_are_listed_with_their_properties(network: Network, tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "subjectbus", "loadtest", "hosts", "check"]
     done = subprocess.run(
         [*command, network.inventory(ROLES)],
@@ -105,7 +105,7 @@ def test_the_document_has_the_facts_of_each_host(network: Network, check: Check)
         assert abs(facts["clock"]["offset_s"]) <= facts["clock"]["error_s"]
 
 
-def test_a_host_out_of_reach_is_named_beside_the_others(network: Network, check: Check) -> None:
+def test_an_unreachable_host_is_reported_along_with_the_others(network: Network, check: Check) -> None:
     path = network.inventory(ROLES)
     address = network.hosts[3].address
     path.write_text(path.read_text().replace(address, f"{address.rpartition('.')[0]}.250"))
@@ -118,7 +118,7 @@ def test_a_host_out_of_reach_is_named_beside_the_others(network: Network, check:
     assert "No route to host" in problem or "port 22: no answer" in problem
 
 
-def test_a_wrong_host_key_is_no_reach(network: Network, tmp_path: Path, check: Check) -> None:
+def test_an_unknown_host_key_counts_as_unreachable(network: Network, tmp_path: Path, check: Check) -> None:
     empty = tmp_path / "known_hosts"
     empty.touch()
     done = check(network.inventory([["requestor"]], known_hosts=str(empty)))
@@ -133,7 +133,7 @@ def test_an_unfit_host_is_named_with_the_reason(network: Network, check: Check) 
     assert f"b ({network.hosts[1].address}): error: cpus: processor 999 does not exist" in done.stdout
 
 
-def test_what_a_scenario_needs_is_compared_with_what_is_there(network: Network, check: Check) -> None:
+def test_the_needs_of_a_scenario_are_compared_with_the_host(network: Network, check: Check) -> None:
     path = network.inventory(ROLES)
     done = check(path, "--scenario", "migratorydata-2016")
     assert done.returncode == 1
@@ -219,14 +219,14 @@ def named(name: str, **changes: Any) -> HostPlan:
         ([named("a", roles=("broker",)), named("b")], 2, [1000]),
     ],
 )
-def test_users_are_dealt_as_a_run_deals_them(
+def test_a_check_distributes_users_like_a_run(
     hosts: list[HostPlan], requestors: int, connections: list[int]
 ) -> None:
     shares = shares_of(Scenario(users=1000, requestors=requestors), inventory(*hosts))
     assert [share.connections for share in shares.values()] == connections
 
 
-def test_a_threads_share_follows_the_hosts_threads() -> None:
+def test_the_share_of_a_thread_depends_on_the_hosts_threads() -> None:
     hosts = inventory(named("b", threads=4), named("c"))
     shares = shares_of(Scenario(users=1000, threads=2), hosts)
     assert [share.per_thread for share in shares.values()] == [125, 250]
@@ -239,7 +239,7 @@ def problems(host: HostPlan, facts: Facts, **scenario: Any) -> Iterable[str]:
     return find_problems(host, facts, [(plan, shares_of(plan, inventory(host))[host.name])])
 
 
-def test_too_few_ports_are_a_problem_and_more_addresses_the_remedy() -> None:
+def test_too_few_ports_are_a_problem_that_more_addresses_solve() -> None:
     facts = structs.replace(FACTS, ports=(1000, 1099), descriptors=-1)
     assert problems(HOST, facts, users=100) == []
     (text,) = problems(HOST, facts, users=101)
@@ -262,7 +262,7 @@ def test_a_port_can_lead_to_each_broker() -> None:
         assert (find_problems(HOST, facts, [(plan, share)]) == []) is fits
 
 
-def test_too_few_open_files_are_a_problem_but_with_io_uring() -> None:
+def test_too_few_open_files_are_a_problem_except_with_io_uring() -> None:
     assert problems(HOST, FACTS, users=924) == []
     (text,) = problems(HOST, FACTS, users=925)
     assert text.startswith(
@@ -279,7 +279,7 @@ def test_too_few_open_files_are_a_problem_but_with_io_uring() -> None:
     )
 
 
-def test_what_a_host_is_planned_for_has_to_be_there() -> None:
+def test_keys_of_a_host_must_match_its_properties() -> None:
     assert problems(named("b", cpus="0,2-3"), FACTS) == []
     assert problems(named("b", cpus="2-5"), FACTS) == [
         "cpus: processor 4, 5 does not exist on the host or is not allowed to this user"
@@ -289,7 +289,7 @@ def test_what_a_host_is_planned_for_has_to_be_there() -> None:
     assert problems(HOST, foreign) == ["sources: 192.0.2.9 is not an address of this host"]
 
 
-def test_a_clock_that_is_off_is_a_warning() -> None:
+def test_a_wrong_clock_is_a_warning() -> None:
     assert find_warnings(FACTS) == []
     assert find_warnings(structs.replace(FACTS, clock=Clock(1.5, 0.6))) == []
     (ahead,) = find_warnings(structs.replace(FACTS, clock=Clock(1.7, 0.6)))
@@ -319,7 +319,7 @@ def test_clocks_are_compared_by_the_quickest_exchange() -> None:
     assert clock.offset_s == pytest.approx(5 + 100e-9)
 
 
-def test_the_clock_of_a_host_is_compared_with_ours(network: Network) -> None:
+def test_the_clock_of_a_host_is_compared_with_the_local_clock(network: Network) -> None:
     """Across a connection, with a clock that is known to be off: `python` is one that adds an hour."""
     with Connection(load_inventory(network.inventory([["requestor"]])).hosts[0]) as connection:
         connection.open()

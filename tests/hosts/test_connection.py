@@ -1,4 +1,4 @@
-"""Connections to real OpenSSH servers: what they do, and one line for every way in which they fail."""
+"""Connections to real OpenSSH servers: their functions, and a one-line error for every failure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connection(network: Network) -> Iterator[Connection]:
 
 
 def failure(host: HostPlan, timeout_s: float = 5) -> str:
-    """How opening a connection fails."""
+    """Return the error of opening a connection."""
     before = threading.active_count()
     with pytest.raises(HostError) as caught:
         Connection(host).open(timeout_s)
@@ -54,7 +54,7 @@ def failure(host: HostPlan, timeout_s: float = 5) -> str:
     return text
 
 
-def test_arguments_arrive_as_they_are(connection: Connection) -> None:
+def test_arguments_arrive_unchanged(connection: Connection) -> None:
     arguments = [
         "a b",
         "$HOME",
@@ -71,18 +71,18 @@ def test_arguments_arrive_as_they_are(connection: Connection) -> None:
     assert (done.status, done.stderr) == (0, "")
 
 
-def test_a_commands_status_and_streams_are_told_apart(connection: Connection) -> None:
+def test_status_and_both_streams_of_a_command_are_returned_separately(connection: Connection) -> None:
     done = connection.run(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 7"], 10)
     assert (done.status, done.stdout, done.stderr, done.last_line) == (7, "out\n", "first\nlast\n", "last")
     assert connection.run(["nonexistent-command"], 10).status == 127
 
 
-def test_a_command_has_no_input_and_may_say_much(connection: Connection) -> None:
+def test_a_command_has_empty_input_and_may_print_much(connection: Connection) -> None:
     assert connection.run(["cat"], 10).stdout == ""
     assert len(connection.run(["head", "-c", "3000000", "/dev/zero"], 30).stdout) == 3_000_000
 
 
-def test_a_command_that_does_not_end_is_given_up(connection: Connection, network: Network) -> None:
+def test_a_command_that_does_not_end_times_out(connection: Connection, network: Network) -> None:
     with pytest.raises(HostError, match=r"`sleep 1000` did not end within 0.5 s"):
         connection.run(["sleep", "1000"], 0.5)
     assert connection.run(["echo", "next"], 10).stdout == "next\n"
@@ -91,18 +91,20 @@ def test_a_command_that_does_not_end_is_given_up(connection: Connection, network
     wait_until(lambda: not network.processes(0))
 
 
-def test_input_arrives_whole(connection: Connection) -> None:
+def test_input_arrives_completely(connection: Connection) -> None:
     parts = [os.urandom(1_000_000), b"", os.urandom(1_000_000)]
     done = connection.run_attached(["sh", "-c", "head -c 2000000 | sha256sum"], 30, parts)
     assert done.stdout.split()[0] == hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def test_a_command_that_ends_before_its_input_says_why(connection: Connection) -> None:
+def test_a_command_that_ends_before_its_input_gives_the_reason(connection: Connection) -> None:
     done = connection.run_attached(["sh", "-c", "echo no >&2; exit 3"], 30, [b"x" * 100_000] * 100)
     assert (done.status, done.last_line) == (3, "no")
 
 
-def test_a_started_process_talks_until_its_input_ends(connection: Connection, network: Network) -> None:
+def test_a_started_process_exchanges_lines_until_its_input_ends(
+    connection: Connection, network: Network
+) -> None:
     channel = connection.start(["sh", "-c", 'while read line; do echo "<$line>"; done; echo end >&2; exit 4'])
     lines = channel.makefile("r")
     for text in ("one", "two words"):
@@ -115,7 +117,7 @@ def test_a_started_process_talks_until_its_input_ends(connection: Connection, ne
     wait_until(lambda: not network.processes(0))
 
 
-def test_closing_the_connection_ends_the_input_of_what_was_started(network: Network) -> None:
+def test_closing_the_connection_ends_the_input_of_started_processes(network: Network) -> None:
     with Connection(plan(network)) as connection:
         connection.open()
         connection.start(["cat"])
@@ -123,7 +125,7 @@ def test_closing_the_connection_ends_the_input_of_what_was_started(network: Netw
     wait_until(lambda: not network.processes(0))
 
 
-def test_after_closing_there_is_no_connection(connection: Connection) -> None:
+def test_a_closed_connection_cannot_be_used(connection: Connection) -> None:
     connection.close()
     connection.close()
     with pytest.raises(HostError, match="connection lost"):
@@ -182,7 +184,7 @@ def test_a_host_behind_another_is_reached_as_the_ssh_configuration_says(
     assert f"`ssh-keyscan {inner.address} >> {empty}`" in text
 
 
-def test_an_ssh_configuration_that_openssh_refuses_is_said(
+def test_an_ssh_configuration_that_openssh_refuses_is_reported(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -215,7 +217,7 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(network: Network, t
     assert not empty.read_text()
 
 
-def test_the_advice_about_an_unknown_host_key_helps(network: Network, tmp_path: Path) -> None:
+def test_the_command_in_the_error_makes_an_unknown_host_key_known(network: Network, tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     path.touch()
     host = plan(network, known_hosts=str(path))
@@ -225,7 +227,9 @@ def test_the_advice_about_an_unknown_host_key_helps(network: Network, tmp_path: 
         connection.open()
 
 
-def test_a_wrong_host_key_is_refused_and_the_advice_helps(network: Network, tmp_path: Path) -> None:
+def test_a_wrong_host_key_is_refused_and_the_commands_in_the_error_help(
+    network: Network, tmp_path: Path
+) -> None:
     path = tmp_path / "known_hosts"
     public = (network.hosts[1].folder / "host_key.pub").read_text()
     path.write_text(f"{network.hosts[0].address} {public}")
@@ -263,7 +267,7 @@ def test_a_wrong_key_is_refused(network: Network, other_key: Path, monkeypatch: 
     assert "user nobody cannot log in with the key" in failure(plan(network, user="nobody"))
 
 
-def test_a_key_with_a_passphrase_is_not_asked_for(
+def test_a_key_with_a_passphrase_is_refused(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -273,7 +277,7 @@ def test_a_key_with_a_passphrase_is_not_asked_for(
     assert f"the key {locked} has a passphrase" in failure(plan(network, key=str(locked)))
 
 
-def test_a_file_that_is_no_key_is_named(
+def test_a_file_that_is_not_a_key_is_named(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -282,15 +286,15 @@ def test_a_file_that_is_no_key_is_named(
     assert f"key {path}: not a private key" in failure(plan(network, key=str(path)))
 
 
-def test_a_closed_port_refuses(network: Network) -> None:
+def test_a_closed_port_refuses_the_connection(network: Network) -> None:
     assert failure(plan(network, port=9)).endswith("port 9: Connection refused")
 
 
-def test_a_name_that_nobody_has_is_unknown(network: Network) -> None:
+def test_an_unknown_host_name_is_reported(network: Network) -> None:
     assert "unknown host name" in failure(plan(network, address="host.invalid"))
 
 
-def test_an_address_that_nobody_has_is_out_of_reach(network: Network) -> None:
+def test_an_unused_address_is_unreachable(network: Network) -> None:
     free = network.hosts[0].address.rpartition(".")[0] + ".250"
     text = failure(plan(network, address=free), timeout_s=10)
     assert "No route to host" in text or "port 22: no answer within 10 s" in text
@@ -303,7 +307,7 @@ def test_a_cut_host_does_not_answer_in_time(network: Network) -> None:
 
 
 @pytest.mark.parametrize("says", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", None])
-def test_a_server_of_another_kind_is_told(network: Network, says: bytes | None) -> None:
+def test_a_server_without_ssh_is_reported(network: Network, says: bytes | None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         held = []
@@ -323,5 +327,5 @@ def test_a_server_of_another_kind_is_told(network: Network, says: bytes | None) 
     assert f"port {port}: no SSH server answers" in text
 
 
-def test_nothing_is_logged_where_nobody_listens() -> None:
+def test_messages_of_paramiko_are_not_printed() -> None:
     assert logging.getLogger("paramiko").handlers, "what Paramiko logs would be printed"

@@ -1,4 +1,4 @@
-"""The same build on every host: installed over SSH into a virtual environment, found there afterwards."""
+"""Installation of a build over SSH into a virtual environment, where later runs find it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refusal(connection: Connection) -> str:
 
 
 def builds(network: Network, index: int = 0) -> dict[str, Path]:
-    """What is in the folder of builds, and where links point to."""
+    """Return the content of the folder of builds, with the targets of links."""
     return {path.name: path.resolve() for path in (network.hosts[index].home / ".cache/subjectbus").glob("*")}
 
 
@@ -97,7 +97,7 @@ def test_a_build_is_installed_once(plain: Network) -> None:
 
 
 def check_that_it_runs(connection: Connection, python: str, network: Network) -> None:
-    """Every module that a host runs can be imported, a broker serves, and what draws is not there."""
+    """Check that all modules of a host can be imported, a broker serves, and drawing modules are missing."""
     modules = ["loadtest.workers.worker", "loadtest.workers.child"]
     modules += [
         "loadtest.sampling.usage",
@@ -135,7 +135,7 @@ def test_two_installs_at_once_leave_one(plain: Network) -> None:
     assert len(builds(plain, 1)) == 2
 
 
-def test_what_was_interrupted_or_broken_is_installed_anew(plain: Network) -> None:
+def test_interrupted_or_damaged_builds_are_installed_again(plain: Network) -> None:
     with connected(plain) as connection:
         python = ensure_installed(connection, lambda _: None)
         cache = plain.hosts[0].home / ".cache/subjectbus"
@@ -155,13 +155,13 @@ def test_what_was_interrupted_or_broken_is_installed_anew(plain: Network) -> Non
         half.rmdir()
 
 
-def test_an_interpreter_that_is_named_is_used_as_it_is(network: Network) -> None:
+def test_a_named_interpreter_is_used_unchanged(network: Network) -> None:
     with connected(network, python=sys.executable) as connection:
         assert ensure_installed(connection, pytest.fail) == sys.executable
         assert not (network.hosts[0].home / ".cache").exists()
 
 
-def test_an_interpreter_that_is_named_needs_this_build(plain: Network, tmp_path: Path) -> None:
+def test_a_named_interpreter_must_have_this_build(plain: Network, tmp_path: Path) -> None:
     bare_python = PLAIN / f"python3.{sys.version_info.minor}"
     with connected(plain, python=str(bare_python)) as connection:
         assert f"{bare_python} has no subjectbus installed" in refusal(connection)
@@ -181,14 +181,14 @@ def test_an_interpreter_that_is_named_needs_this_build(plain: Network, tmp_path:
 
 
 def put_python(network: Network, script: str) -> None:
-    """What a host calls python3; a script in the folder of its commands."""
+    """Write a script that the host runs as python3."""
     path = Path(network.environment["PATH"]) / "python3"
     path.unlink(missing_ok=True)
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
 
 
-def test_a_host_without_python_is_told_what_to_install(bare: Network) -> None:
+def test_the_error_for_a_host_without_python_says_what_to_install(bare: Network) -> None:
     with connected(bare) as connection:
         text = refusal(connection)
         assert "no Python found: install CPython 3.11 or later (Debian: apt-get install python3)" in text
@@ -210,7 +210,7 @@ def test_a_python_that_is_too_old_is_named(bare: Network) -> None:
         newer.unlink()
 
 
-def test_a_python_without_venv_is_told_what_to_install(tmp_path: Path) -> None:
+def test_the_error_for_a_python_without_venv_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "venv.py").write_text("raise ImportError('no module')")
     for network in make_network(1, {"PATH": f"{PLAIN}:{SYSTEM}", "PYTHONPATH": str(tmp_path)}):
         with connected(network) as connection:
@@ -219,7 +219,7 @@ def test_a_python_without_venv_is_told_what_to_install(tmp_path: Path) -> None:
         assert not builds(network), "half an install is left"
 
 
-def test_a_full_disk_is_told_before_anything_is_sent(plain: Network) -> None:
+def test_a_full_disk_is_reported_before_anything_is_sent(plain: Network) -> None:
     with connected(plain) as connection:
         cache = plain.hosts[0].home / "small"
         cache.mkdir()
@@ -247,7 +247,7 @@ def test_a_cache_that_cannot_be_written_is_named() -> None:
             assert f"cannot install: {cache}: Not a directory" in refusal(connection)
 
 
-def test_wheels_that_cannot_be_fetched_are_told(plain: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_that_cannot_be_fetched_are_reported(plain: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheels, "_folders", {})
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -282,7 +282,7 @@ def test_an_install_ends_with_its_connection_and_leaves_nothing(network: Network
 
 
 def sent(name: str, content: bytes, sha256: str = "") -> bytes:
-    """A wheel as `remote_install` takes it."""
+    """Return a wheel in the form that `remote_install` reads."""
     digest = sha256 or hashlib.sha256(content).hexdigest()
     return f"{name} {len(content)} {digest}\n".encode() + content
 
@@ -359,7 +359,7 @@ BROKEN_OFF = [
 
 
 @pytest.mark.parametrize("upload", BROKEN_OFF)
-def test_an_upload_that_breaks_off_leaves_nothing(network: Network, upload: bytes) -> None:
+def test_an_interrupted_upload_leaves_nothing(network: Network, upload: bytes) -> None:
     [plan] = load_inventory(network.inventory([("requestor",)])).hosts
     with Connection(plan) as connection:
         connection.open()
@@ -370,7 +370,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(network: Network, upload: byte
     assert not builds(network)
 
 
-def test_the_wheel_lists_what_is_in_it(tmp_path: Path) -> None:
+def test_the_wheel_lists_its_files(tmp_path: Path) -> None:
     path = wheels.build_wheel(tmp_path, os.uname().machine)
     with zipfile.ZipFile(path) as wheel:
         names = wheel.namelist()
@@ -386,7 +386,7 @@ def test_another_machine_needs_another_build(tmp_path: Path) -> None:
         wheels.build_wheel(tmp_path, "riscv64")
 
 
-def test_platforms_are_those_that_wheels_are_made_for() -> None:
+def test_platform_tags_match_published_wheels() -> None:
     python = Interpreter("python", (3, 12, 1), "CPython", "aarch64", ("glibc", "2.28"))
     names = list(wheels.platforms(python))
     assert names[0] == "manylinux_2_28_aarch64"
@@ -413,7 +413,7 @@ def test_without_pip_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
         wheels.wheels_for(interpreter)
 
 
-def test_what_hosts_need_is_what_the_project_needs() -> None:
+def test_hosts_get_the_dependencies_that_the_project_declares() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     requirements = project["dependencies"] + project["optional-dependencies"]["loadtest"]
     names = {text.partition(">")[0] for text in requirements}

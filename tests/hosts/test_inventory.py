@@ -1,4 +1,4 @@
-"""Hosts files: what they give, and one line for everything that is wrong in one."""
+"""Hosts files: their values, and a one-line error for every fault."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_host_has_the_defaults_but_for_what_it_says_itself(tmp_path: Path, key: Path) -> None:
+def test_keys_of_a_host_override_the_defaults(tmp_path: Path, key: Path) -> None:
     inventory = load_inventory(write(tmp_path, FOUR.format(key=key)))
     a, b, c, d = inventory.hosts
     assert [host.name for host in inventory.hosts] == ["a", "b", "c", "d"]
@@ -74,7 +74,7 @@ def test_a_host_has_the_defaults_but_for_what_it_says_itself(tmp_path: Path, key
 
 
 @pytest.mark.parametrize("given", ["key", "./key", "~/key"])
-def test_a_key_lies_beside_the_hosts_file_or_at_home(
+def test_the_path_of_a_key_is_relative_to_the_hosts_file_or_home(
     given: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -119,7 +119,7 @@ BAD = [
         "roles: invalid role 'server' (choose from broker, requestor, provider)",
     ),
     ('[[hosts]]\nname = "a"\naddress = "h"\nroles = [["broker"]]\n', "roles: invalid role"),
-    ('[[hosts]]\nname = "a"\naddress = "h"\nroles = ["broker", "broker"]\n', "roles: one is there twice"),
+    ('[[hosts]]\nname = "a"\naddress = "h"\nroles = ["broker", "broker"]\n', "roles: a role is listed twice"),
     ('[[hosts]]\nname = 5\naddress = "h"\nroles = ["broker"]\n', "hosts[1]: name: expected str, got int"),
     ('[[hosts]]\nname = ""\naddress = "h"\nroles = ["broker"]\n', "name: expected 1 to 40 characters"),
     ('[[hosts]]\nname = "a/b"\naddress = "h"\nroles = ["broker"]\n', "name: expected 1 to 40 characters"),
@@ -133,10 +133,10 @@ BAD = [
         )
         for char in "$;|&`<*"
     ),
-    (ONE + ONE.replace("2.1", "2.2"), "hosts[2]: the name a is that of hosts[1], too"),
+    (ONE + ONE.replace("2.1", "2.2"), "hosts[2]: the name a is already used by hosts[1]"),
     (
         ONE + ONE.replace('"a"', '"b"'),
-        "hosts[2]: the address and port 192.0.2.1 port 22 is that of hosts[1], too",
+        "hosts[2]: the address and port 192.0.2.1 port 22 is already used by hosts[1]",
     ),
 ]
 
@@ -151,7 +151,7 @@ def test_bad_input_is_one_line_that_names_file_and_key(text: str, said: str, tmp
     assert "\n" not in str(caught.value)
 
 
-def test_hosts_without_a_number_of_processes_share_what_is_left(tmp_path: Path) -> None:
+def test_hosts_without_a_number_of_processes_share_the_rest(tmp_path: Path) -> None:
     def dealt(*numbers: int | None, wanted: int) -> list[int]:
         tables = [
             ONE.replace('"a"', f'"{index}"').replace("2.1", f"2.{index}")
@@ -167,7 +167,7 @@ def test_hosts_without_a_number_of_processes_share_what_is_left(tmp_path: Path) 
     assert dealt(2, 3, wanted=8) == [2, 3]
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(HostsFileError, match=r"hosts\.toml: No such file"):
         load_inventory(tmp_path / "hosts.toml")
 

@@ -1,4 +1,4 @@
-"""The network of hosts that the other tests stand on leaves nothing behind, and separates its hosts."""
+"""The network of hosts that other tests use separates its hosts and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def running(host: Host, command: str) -> Iterator[None]:
         client.wait()
 
 
-def test_a_cut_host_is_out_of_reach_until_mended(network: Network) -> None:
+def test_a_disconnected_host_is_unreachable_until_reconnected(network: Network) -> None:
     host = network.hosts[2]
     network.cut(2)
     assert subprocess.run(ssh(host, "true"), check=False, capture_output=True).returncode == 255
@@ -79,7 +79,7 @@ def test_nothing_is_left_behind(network: Network) -> None:
     assert not folder.exists()
 
 
-def test_what_a_killed_run_left_is_removed_by_the_next(network: Network) -> None:
+def test_leftovers_of_a_killed_run_are_removed_by_the_next(network: Network) -> None:
     killed = subprocess.run(
         [sys.executable, "-P", "-c", KILLED],
         stdout=subprocess.PIPE,

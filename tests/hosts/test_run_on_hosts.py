@@ -48,7 +48,7 @@ def command(hosts: Path, out: Path, *settings: str) -> list[str]:
 
 
 class Launched:
-    """A run that goes on, with what it says."""
+    """A running load test, with its output."""
 
     def __init__(self, hosts: Path, out: Path) -> None:
         self.process = subprocess.Popen(
@@ -82,7 +82,7 @@ class Launched:
 
 @contextmanager
 def launched(network: Network, out: Path) -> Iterator[Launched]:
-    """A run in its measured phase, killed in the end if it still lives."""
+    """Yield a run in its measured phase; kill it at the end if it is still running."""
     run = Launched(network.inventory(ROLES), out)
     try:
         run.wait_measuring()
@@ -93,7 +93,7 @@ def launched(network: Network, out: Path) -> Iterator[Launched]:
 
 
 def left(network: Network) -> dict[str, dict[int, str]]:
-    """The processes of each host that has any."""
+    """Return the remaining processes by host."""
     found = {host.name: network.processes(index) for index, host in enumerate(network.hosts)}
     return {name: processes for name, processes in found.items() if processes}
 
@@ -188,7 +188,7 @@ def test_every_workload_is_accounted_for_on_hosts(network: Network, tmp_path: Pa
 
 
 @pytest.mark.process
-def test_a_workload_that_cannot_be_spread_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+def test_a_workload_for_one_machine_is_refused_before_hosts_are_contacted(tmp_path: Path) -> None:
     hosts = tmp_path / "hosts.toml"
     tables = [
         f'[[hosts]]\nname = "{n}"\naddress = "192.0.2.{n}"\nroles = ["broker", "requestor"]\n' for n in (1, 2)
@@ -212,7 +212,7 @@ class Silent:
         pass
 
 
-def test_what_is_merged_is_one_histogram_of_all_values(network: Network) -> None:
+def test_the_merged_histogram_has_the_values_of_all_hosts(network: Network) -> None:
     inventory = load_inventory(network.inventory(ROLES))
     settings = (*SETTINGS, "duration_s=1", "requestors=3")
     scenario = load_scenario("autocomplete", settings)
@@ -235,7 +235,7 @@ def test_what_is_merged_is_one_histogram_of_all_values(network: Network) -> None
     assert merged.values_at(percentiles) == alone.values_at(percentiles)
 
 
-def test_ctrl_c_ends_everything_and_keeps_what_was_measured(network: Network, tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_processes_and_keeps_the_measurements(network: Network, tmp_path: Path) -> None:
     with launched(network, tmp_path / "run") as run:
         assert len(left(network)) == 4
         run.process.send_signal(signal.SIGINT)
@@ -258,7 +258,9 @@ def test_nothing_outlives_a_killed_launcher(network: Network, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("index", [0, 2], ids=["broker", "requestor"])
-def test_a_cut_link_ends_the_run_and_keeps_the_rest(network: Network, tmp_path: Path, index: int) -> None:
+def test_a_lost_link_ends_the_run_and_keeps_the_other_results(
+    network: Network, tmp_path: Path, index: int
+) -> None:
     with launched(network, tmp_path / "run") as run:
         network.cut(index)
         assert_nothing_is_left(network)
@@ -270,7 +272,9 @@ def test_a_cut_link_ends_the_run_and_keeps_the_rest(network: Network, tmp_path: 
 
 
 @pytest.mark.parametrize("index", [2, 3], ids=["requestor", "provider"])
-def test_a_killed_agent_ends_the_run_and_keeps_the_rest(network: Network, tmp_path: Path, index: int) -> None:
+def test_a_killed_agent_ends_the_run_and_keeps_the_other_results(
+    network: Network, tmp_path: Path, index: int
+) -> None:
     with launched(network, tmp_path / "run") as run:
         os.kill(agent(network, index), signal.SIGKILL)
         assert_nothing_is_left(network)
@@ -284,7 +288,7 @@ WORKERS = {2: "requestor 2", 3: "provider"}
 
 
 def assert_kept(folder: Path, index: int) -> None:
-    """What the hosts told that were not lost."""
+    """Check that the data of the hosts that were not lost is complete."""
     lost = "abcd"[index]
     result = read_result(folder)
     assert result.error.startswith(f"host {lost} (")

@@ -1,4 +1,4 @@
-"""When has the server handled what a client sent?"""
+"""Waiting until the server has handled everything that clients sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds many streams of one subject and compares every byte that they receive with what they should.
+"""Hold many streams of one subject and compare every received byte with the expected one.
 
     python streams.py sse|ws HOST PORT COUNT SUBJECT MESSAGES
 
@@ -28,7 +28,7 @@ IP_BIND_ADDRESS_NO_PORT = 24
 
 
 def payload(number: int) -> bytes:
-    """What message `number` says, counted from 1."""
+    """Return the payload of message `number`, counted from 1."""
     return b"message %06d" % number
 
 
@@ -138,7 +138,7 @@ class WebSocket(Stream):
 
 
 def raise_descriptor_limit() -> None:
-    """As far as this process may."""
+    """Raise the soft limit to the hard limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

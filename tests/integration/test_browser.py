@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 
 
 class PageServer(ThreadingHTTPServer):
-    """Serves the page, and takes what it reports."""
+    """Server of the page, which also receives its reports."""
 
     daemon_threads = True
 

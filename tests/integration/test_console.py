@@ -106,14 +106,14 @@ def press(tab: Tab, key: str) -> None:
 
 
 def check_clean(tab: Tab, broker: Broker) -> None:
-    """Nothing went wrong in the page, nothing was run in it, and it asked nobody but the broker."""
+    """Check that the page had no error, ran no foreign script and sent requests to the broker only."""
     assert tab.errors() == []
     assert tab.evaluate("window.hacked") is None
     elsewhere = [url for url in tab.requests() if not url.startswith((address(broker), "data:", "about:"))]
     assert elsewhere == []
 
 
-def test_it_shows_what_the_broker_says(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+def test_the_console_shows_the_figures_of_the_broker(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=2)
     with load(broker):
         tab.open(address(broker))
@@ -142,7 +142,9 @@ def test_it_shows_what_the_broker_says(tab: Tab, start_broker: Callable[..., Bro
     broker.wait_idle()
 
 
-def test_names_and_subjects_of_others_are_text(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+def test_names_and_subjects_from_clients_are_shown_as_text(
+    tab: Tab, start_broker: Callable[..., Broker]
+) -> None:
     broker = start_broker(shards=1)
     with load(broker):
         tab.open(address(broker))
@@ -158,9 +160,7 @@ def test_names_and_subjects_of_others_are_text(tab: Tab, start_broker: Callable[
         check_clean(tab, broker)
 
 
-def test_a_list_of_subjects_says_how_many_it_does_not_show(
-    tab: Tab, start_broker: Callable[..., Broker]
-) -> None:
+def test_a_list_of_subjects_counts_the_hidden_ones(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=1)
     count = 6000
     with open_wire(broker, "tcp") as client:
@@ -182,7 +182,9 @@ def test_a_list_of_subjects_says_how_many_it_does_not_show(
         check_clean(tab, broker)
 
 
-def test_charts_begin_before_the_page_was_opened(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+def test_charts_include_the_time_before_the_page_was_opened(
+    tab: Tab, start_broker: Callable[..., Broker]
+) -> None:
     broker = start_broker(shards=1)
     with load(broker):
         wait_until(lambda: points(broker) >= HISTORY_POINTS, what="points of history")
@@ -252,7 +254,7 @@ def test_a_broker_that_drains(tab: Tab, start_broker: Callable[..., Broker]) -> 
         assert broker.wait_status() == 128 + signal.SIGTERM
 
 
-def test_nothing_is_asked_while_nobody_looks(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+def test_a_hidden_page_sends_no_requests(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=1)
     tab.open(address(broker))
     tab.wait(state("live"))
@@ -289,7 +291,7 @@ def test_tables_are_sorted_by_their_heads(tab: Tab, start_broker: Callable[..., 
     check_clean(tab, broker)
 
 
-def test_narrow_and_dark(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+def test_the_console_fits_narrow_and_dark_screens(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     broker = start_broker(shards=2)
     narrow = {"width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": True}
     tab.call("Emulation.setDeviceMetricsOverride", **narrow)
@@ -312,7 +314,9 @@ def test_narrow_and_dark(tab: Tab, start_broker: Callable[..., Broker]) -> None:
     check_clean(tab, broker)
 
 
-def test_what_is_sorted_is_in_sight_on_a_narrow_screen(tab: Tab, start_broker: Callable[..., Broker]) -> None:
+def test_the_sorted_column_is_visible_on_a_narrow_screen(
+    tab: Tab, start_broker: Callable[..., Broker]
+) -> None:
     broker = start_broker(shards=1)
     narrow = {"width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": True}
     tab.call("Emulation.setDeviceMetricsOverride", **narrow)

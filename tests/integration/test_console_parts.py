@@ -1,4 +1,4 @@
-"""What the web console's scripts work out, without a broker: in a browser's empty page."""
+"""Functions of the web console's scripts, in an empty page of a browser, without a broker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def value(tab: Tab) -> Callable[[str], Any]:
         (r"plain('a\u202eb\nc\u0000<b>')", r"a\u{202e}b\u{a}c\u{0}<b>"),
     ],
 )
-def test_numbers_are_told_with_units(value: Callable[[str], Any], expression: str, text: str) -> None:
+def test_numbers_are_shown_with_units(value: Callable[[str], Any], expression: str, text: str) -> None:
     assert value(expression) == text
 
 
@@ -104,7 +104,7 @@ def test_missing_values_and_missing_points_are_gaps(value: Callable[[str], Any])
     ]
 
 
-def test_the_nearest_point(value: Callable[[str], Any]) -> None:
+def test_the_nearest_point_is_found(value: Callable[[str], Any]) -> None:
     assert value("[-5, 1, 1.4, 1.6, 8, 9, 99].map((time) => nearest([1, 2, 10], time))") == [
         0,
         0,
@@ -122,7 +122,7 @@ def fed(*answers: str) -> str:
     return f"(() => {{ const history = new History(1); {adds}; return history; }})()"
 
 
-def test_a_history_goes_on_where_it_ended(value: Callable[[str], Any]) -> None:
+def test_a_history_continues_where_it_ended(value: Callable[[str], Any]) -> None:
     first = "{start: 100, now: 102, columns: {a: [1, 2, 3]}}"
     assert value("new History(10).path") == "/history?resolution=10"
     assert value(f"{fed(first)}.path") == "/history?resolution=1&since=102"
@@ -179,7 +179,7 @@ WATCH_FEED = """(async (connections) => {
     ("connections", "lists"),
     [(100_000, [0, 1, 6, 11, 16, 21, 26, 31, 36]), (100_001, [0, 1, 31])],
 )
-def test_what_is_dear_is_asked_for_less_often(
+def test_expensive_documents_are_requested_less_often(
     value: Callable[[str], Any], connections: int, lists: list[float]
 ) -> None:
     asked = value(f"{WATCH_FEED}({connections})")
@@ -193,7 +193,7 @@ def test_what_is_dear_is_asked_for_less_often(
     ]
 
 
-def test_values_without_an_occasion_are_left_out(value: Callable[[str], Any]) -> None:
+def test_values_without_events_are_left_out(value: Callable[[str], Any]) -> None:
     answer = "{start: 1, now: 3, columns: {p99: [0, 5, 6], rate: [0, 2, 0]}}"
     assert value(f"{fed(answer)}.columnWhere('p99', 'rate')") == [None, 5, None]
 
@@ -222,7 +222,9 @@ VARZ = """{connections: 10, max_connections: 100, held_memory: 0, max_memory: 10
         ("{shard: [{index: 3, cpu_percent: 97}]}", "shard 3 is busy 97.0 % of the time"),
     ],
 )
-def test_what_needs_a_look_is_said(value: Callable[[str], Any], now: str, concern: str | None) -> None:
+def test_conditions_that_need_attention_are_shown(
+    value: Callable[[str], Any], now: str, concern: str | None
+) -> None:
     look = f"{{before: {VARZ}, varz: {{...{VARZ}, uptime_s: 15, ...{now}}}}}"
     assert value(f"concerns({look})") == ([concern] if concern else [])
 
@@ -240,7 +242,7 @@ SHOW_STATUS = """((...values) => {
 })"""
 
 
-def test_a_draining_broker_is_not_well(value: Callable[[str], Any]) -> None:
+def test_a_draining_broker_is_shown_as_not_healthy(value: Callable[[str], Any]) -> None:
     server = f"...{VARZ}, server_id: 'a', start: '2026-01-01T00:00:00Z'"
     well = f"{{{server}}}"
     ten, one = f"{{{server}, draining: true}}", f"{{{server}, draining: true, connections: 1}}"
@@ -266,7 +268,7 @@ def test_a_draining_broker_is_not_well(value: Callable[[str], Any]) -> None:
         ("9" * 20, None),
     ],
 )
-def test_an_id_is_known_with_separators_too(
+def test_an_id_with_separators_is_recognised(
     value: Callable[[str], Any], text: str, found: str | None
 ) -> None:
     assert value(f"idIn({json.dumps(text)})") == found
@@ -290,13 +292,15 @@ WATCH_SEARCH = """(async (wanted) => {
 })"""
 
 
-def test_a_number_that_is_no_id_may_be_a_name(value: Callable[[str], Any]) -> None:
+def test_a_number_that_may_be_an_id_or_a_name_is_searched_as_both(value: Callable[[str], Any]) -> None:
     assert value(f"{WATCH_SEARCH}('7')") == ["/connz?cid=7"]
     assert value(f"{WATCH_SEARCH}('3,150')") == ["/connz?cid=3150", "/connz?limit=64&name=3%2C150"]
     assert value(f"{WATCH_SEARCH}('a b')") == ["/connz?limit=64&name=a%20b"]
 
 
-def test_identifiers_are_not_grouped_and_what_is_sorted_is_near_the_name(value: Callable[[str], Any]) -> None:
+def test_identifiers_have_no_separators_and_the_sorted_column_is_near_the_name(
+    value: Callable[[str], Any],
+) -> None:
     row = (
         "{cid: 3150, name: 'worker', type: 'nats', shard: 1, subscriptions: 4321, rate: 5, pending_bytes: 0}"
     )
@@ -317,7 +321,7 @@ def test_identifiers_are_not_grouped_and_what_is_sorted_is_near_the_name(value: 
     assert ["Subs", "4,321"] in by_id
 
 
-def test_the_window_of_an_average_stands_in_the_heading(value: Callable[[str], Any]) -> None:
+def test_the_heading_names_the_window_of_an_average(value: Callable[[str], Any]) -> None:
     shown = """(() => {
       const table = subjectTable();
       table.show([], "sampled", ", average of the last 48 s");
@@ -326,7 +330,7 @@ def test_the_window_of_an_average_stands_in_the_heading(value: Callable[[str], A
     assert value(shown) == ["Hottest subjects, average of the last 48 s", "sampled"]
 
 
-def test_upgraded_connections_are_no_leak(value: Callable[[str], Any]) -> None:
+def test_upgraded_connections_are_counted_apart_from_closed_ones(value: Callable[[str], Any]) -> None:
     transports = (
         "{http: {connections: 0, opened: 5, closed: 2}, websocket: {connections: 3, opened: 3, closed: 0}}"
     )

@@ -1,4 +1,4 @@
-"""How the broker asks the kernel: what it does where that is forbidden, or where descriptors run out."""
+"""Drivers: forbidden system calls, and a lack of descriptors or memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FORBIDDEN = (sys.executable, "-c", WITHOUT_IO_URING)
 
 
 def driver_lines(broker: Broker) -> list[str]:
-    """What the log says of the driver."""
+    """Return the lines of the log about the driver."""
     return [line for line in broker.log().splitlines() if " kind=driver " in line]
 
 
@@ -58,7 +58,7 @@ def test_auto_takes_io_uring(start_broker: Callable[..., Broker]) -> None:
     assert " reason=" not in line
 
 
-def test_where_io_uring_is_forbidden_epoll_serves(start_broker: Callable[..., Broker]) -> None:
+def test_epoll_is_used_if_io_uring_is_forbidden(start_broker: Callable[..., Broker]) -> None:
     """AgentEvent in one line; `--shards` makes no difference to that."""
     broker = start_broker(prefix=FORBIDDEN, shards=2)
     assert broker.varz()["driver"] == "epoll"
@@ -72,7 +72,7 @@ def test_where_io_uring_is_forbidden_epoll_serves(start_broker: Callable[..., Br
 
 
 @pytest.mark.process
-def test_io_uring_by_name_is_refused_where_it_is_forbidden(tmp_path: Path) -> None:
+def test_io_uring_by_name_is_refused_if_it_is_forbidden(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="driver: the kernel permits no uring here"):
         Broker.start(tmp_path, prefix=FORBIDDEN, driver="uring")
 
@@ -113,7 +113,7 @@ def test_accepting_pauses_while_there_are_no_descriptors(start_broker: Callable[
 
 
 @pytest.mark.parametrize("driver", ["epoll", "uring"])
-def test_the_largest_holders_are_ended_when_memory_is_used_up(
+def test_clients_with_the_largest_backlogs_are_closed_at_the_memory_limit(
     start_broker: Callable[..., Broker], driver: str
 ) -> None:
     """Clients that do not read are ended at the bound of memory, and all others are served."""

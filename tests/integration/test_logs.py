@@ -1,4 +1,4 @@
-"""The log: what is said of whom, that clients cannot forge it, and that nobody waits for whoever reads it."""
+"""The log: its events, protection against forged lines, and a reader that does not read."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def wait_for(broker: Broker, kind: str, **fields: object) -> Line:
 
 
 def address(connection: socket.socket) -> str:
-    """Our end of a connection, which the broker calls its remote one."""
+    """Return the local address of a connection, which is the remote address for the broker."""
     host, port = connection.getsockname()[:2]
     return f"{host}:{port}"
 
 
-def test_the_broker_tells_of_itself(start: Start) -> None:
+def test_the_broker_logs_its_start_and_its_end(start: Start) -> None:
     """What it stands on when it begins, and how it ends; in the order in which that happened."""
     broker = start(shards=2)
     began = wait_for(broker, "driver")
@@ -100,7 +100,7 @@ def test_a_second_signal_is_logged(start: Start) -> None:
     assert lines(broker)[-1]["kind"] == "stopped"
 
 
-def test_a_connection_from_beginning_to_end(start: Start, transport: str) -> None:
+def test_a_connection_is_logged_from_beginning_to_end(start: Start, transport: str) -> None:
     broker = start(log_level="debug")
     with open_wire(broker, transport) as wire:
         info = wire.handshake(name="my name", lang="python", version="3.11", protocol=1)
@@ -128,7 +128,9 @@ def test_a_connection_from_beginning_to_end(start: Start, transport: str) -> Non
         ({"ping_interval_s": 0.1, "ping_max": 1}, b"", "stale"),
     ],
 )
-def test_why_a_client_was_closed(start: Start, options: dict[str, Any], sent: bytes, reason: str) -> None:
+def test_the_reason_for_closing_a_client_is_logged(
+    start: Start, options: dict[str, Any], sent: bytes, reason: str
+) -> None:
     """These are warnings, and there without asking; what is in good order is not."""
     broker = start(**options)
     with closing(Wire(broker)) as fine:
@@ -156,7 +158,7 @@ def test_a_handshake_that_takes_too_long(start: Start) -> None:
     wait_for(broker, "client_closed", remote=remote, reason="handshake_timeout", level="warning")
 
 
-def test_who_does_not_read_and_who_waits_for_it(start: Start) -> None:
+def test_slow_receivers_and_stalled_publishers_are_logged(start: Start) -> None:
     """A publisher is stalled for the sake of a receiver, which is closed in the end."""
     broker = start(max_payload=100_000, max_pending=1_000_000, write_deadline_s=0.5, log_level="debug")
     flood = (b"PUB flood 10000\r\n" + bytes(10_000) + b"\r\n") * 50
@@ -193,7 +195,7 @@ def test_refused_requests(start: Start) -> None:
     assert refusal(broker.monitor, "GET", "/nothing")["status"] == 404
 
 
-def test_no_descriptors_to_accept_with(start_broker: Start) -> None:
+def test_a_lack_of_descriptors_is_logged(start_broker: Start) -> None:
     """With io_uring connections hold no descriptors."""
     broker = start_broker(driver="epoll", shards=1, log_format="json")
     pid = broker.process.pid
@@ -208,7 +210,7 @@ def test_no_descriptors_to_accept_with(start_broker: Start) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_no_secret_and_no_payload_is_ever_logged(start: Start, log_format: str, transport: str) -> None:
+def test_secrets_and_payloads_are_never_logged(start: Start, log_format: str, transport: str) -> None:
     broker = start(log_level="debug", log_format=log_format)
     secret = "xyzzy"  # in every place that may hold one
     credentials = dict.fromkeys(("user", "pass", "auth_token", "jwt", "nkey", "sig"), secret)
@@ -238,7 +240,7 @@ def test_no_secret_and_no_payload_is_ever_logged(start: Start, log_format: str, 
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_no_client_forges_a_line(start: Start, log_format: str) -> None:
+def test_clients_cannot_forge_log_lines(start: Start, log_format: str) -> None:
     name = 'a" level=error\r\n{"kind": "forged"}\ntime=now kind=forged \\\x1b[2J\x9b\u2028\u202e'
     broker = start(log_level="debug", log_format=log_format)
     with closing(Wire(broker)) as wire:
@@ -265,7 +267,7 @@ def metrics(broker: Broker) -> list[str]:
         return connection.getresponse().read().decode().splitlines()
 
 
-def test_a_herd_is_summed_up(start: Start) -> None:
+def test_many_similar_events_are_logged_as_a_sum(start: Start) -> None:
     """A burst of each kind is written one by one, the rest is counted; nothing is left out of the sums."""
     broker = start(log_level="debug", shards=1)
     herd = 200
@@ -303,7 +305,7 @@ def unread_log(directory: Path) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def read_some(reader: int) -> bytes:
-    """What is in the pipe, at most 64 KiB."""
+    """Return the content of the pipe, at most 64 KiB."""
     try:
         return os.read(reader, 1 << 16)
     except BlockingIOError:
@@ -311,7 +313,7 @@ def read_some(reader: int) -> bytes:
 
 
 def fill(broker: Broker, reader: int) -> None:
-    """Bring about thousands of events, until pipe and queue are full and lines are lost."""
+    """Cause thousands of events, until pipe and queue are full and lines are lost."""
     fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
 
     def loses_lines() -> bool:
@@ -325,7 +327,7 @@ def fill(broker: Broker, reader: int) -> None:
     wait_until(loses_lines, 60, "lost lines")
 
 
-def test_a_log_that_nobody_reads_stops_nobody(start: Start, tmp_path: Path) -> None:
+def test_an_unread_log_does_not_block_clients(start: Start, tmp_path: Path) -> None:
     """The broker answers as ever; what was lost meanwhile is said as soon as somebody reads."""
     with unread_log(tmp_path) as (prefix, reader):
         # The more shards, the more lines are within their rate.
@@ -350,7 +352,7 @@ def test_a_log_that_nobody_reads_stops_nobody(start: Start, tmp_path: Path) -> N
         broker.stop()
 
 
-def test_a_log_that_nobody_reads_does_not_keep_the_end(start: Start, tmp_path: Path) -> None:
+def test_an_unread_log_does_not_delay_the_end(start: Start, tmp_path: Path) -> None:
     with unread_log(tmp_path) as (prefix, reader):
         broker = start(prefix=prefix, shards=8, log_level="debug")
         fill(broker, reader)
@@ -358,7 +360,7 @@ def test_a_log_that_nobody_reads_does_not_keep_the_end(start: Start, tmp_path: P
         broker.stop()
 
 
-def test_a_log_whose_reader_has_gone(start: Start, tmp_path: Path) -> None:
+def test_the_broker_survives_the_end_of_its_logs_reader(start: Start, tmp_path: Path) -> None:
     with unread_log(tmp_path) as (prefix, reader):
         broker = start(prefix=prefix, log_level="debug")
         wait_until(lambda: read_some(reader), what="the first line")
@@ -369,7 +371,7 @@ def test_a_log_whose_reader_has_gone(start: Start, tmp_path: Path) -> None:
     broker.stop()
 
 
-def test_a_monitor_that_others_reach_is_warned_about(start_broker: Start) -> None:
+def test_a_monitor_that_other_machines_can_reach_is_warned_about(start_broker: Start) -> None:
     """In a network of its own, so that nobody does reach it."""
     isolated = ("unshare", "--map-root-user", "--net")
     if shutil.which("unshare") is None or subprocess.run([*isolated, "true"], check=False).returncode:

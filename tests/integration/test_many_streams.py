@@ -1,4 +1,4 @@
-"""Very many receivers of one subject, by Server-Sent Events and by WebSocket: each gets everything."""
+"""Very many receivers of one subject, by Server-Sent Events and WebSocket, get every message."""
 
 from __future__ import annotations
 

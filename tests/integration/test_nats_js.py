@@ -19,7 +19,7 @@ def library() -> Path:
     """The entry point of @nats-io/nats-core that `make setup` installed."""
     path = ROOT / ".cache" / "npm" / "node_modules" / "@nats-io" / "nats-core" / "lib" / "mod.js"
     if shutil.which("node") is None or not path.exists():
-        reason = "nats.js is not installed: `make setup` installs it where Node is"
+        reason = "nats.js is not installed: `make setup` installs it if Node is installed"
         if in_ci():
             pytest.fail(reason)
         pytest.skip(reason)

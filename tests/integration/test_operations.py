@@ -55,7 +55,7 @@ def dashboard() -> dict[str, Any]:
 
 @pytest.fixture(params=["epoll", "uring"])
 def exported(request: pytest.FixtureRequest, start_broker: StartBroker) -> dict[str, Family]:
-    """What a broker exports, with either driver."""
+    """Return the metrics that a broker exports, for each driver."""
     require_driver(request.param)
     return families(exposition(start_broker(shards=2, driver=request.param)))
 
@@ -114,7 +114,7 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
     return found
 
 
-def test_alerts_and_dashboard_use_what_is_exported(
+def test_alerts_and_dashboard_use_exported_metrics_only(
     exported: dict[str, Family], dashboard: dict[str, Any]
 ) -> None:
     samples = {sample for family in exported.values() for sample in family.samples}
@@ -235,7 +235,7 @@ async def test_nats_top_shows_our_connections(start_broker: StartBroker) -> None
     cached = ROOT / ".cache" / "go" / "bin" / "nats-top"
     command = str(cached) if cached.exists() else shutil.which("nats-top")
     if command is None:
-        skip("nats-top is not installed: `make setup` installs it where Go is")
+        skip("nats-top is not installed: `make setup` installs it if Go is installed")
     broker = start_broker(server_name="watched", shards=2)
     reader = await nats.connect(broker.url("ws"), name="the-reader", allow_reconnect=False)
     writer = await nats.connect(broker.url("tcp"), name="the-writer", allow_reconnect=False)
@@ -297,7 +297,7 @@ def test_the_unit_permits_io_uring() -> None:
 
 
 def system_calls(word: str) -> set[str]:
-    """A system call, or those of a group."""
+    """Return the system calls of a group, or a single one."""
     if not word.startswith("@"):
         return {word}
     listed = subprocess.run(

@@ -52,7 +52,7 @@ def show(tab: Tab, page: Path, scheme: str, width: int, media: str = "") -> None
 
 
 def check_clean(tab: Tab, page: Path) -> None:
-    """Nothing went wrong in the page, and it asked for nothing but itself."""
+    """Check that the page had no error and loaded only itself."""
     assert tab.errors() == []
     assert set(tab.requests()) == {page.as_uri()}
 
@@ -68,7 +68,7 @@ def colour(tab: Tab, expression: str) -> np.ndarray:
 
 
 def pixels(tab: Tab, name: str) -> np.ndarray:
-    """What is to be seen of a chart: rows, columns, and red, green and blue."""
+    """Return the pixels of a chart: rows, columns, and red, green and blue."""
     clip = tab.evaluate(
         f"(() => {{ const box = document.querySelector('#{name} svg.chart').getBoundingClientRect();"
         " return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1};"
@@ -118,14 +118,14 @@ def test_the_page_is_as_wide_as_the_window(tab: Tab, page: Path, width: int) -> 
     check_clean(tab, page)
 
 
-def test_what_is_missing_is_seen_without_scrolling(tab: Tab, page: Path) -> None:
+def test_missing_results_are_visible_without_scrolling(tab: Tab, page: Path) -> None:
     show(tab, page, "light", WIDTHS["wide"])
     box = "document.querySelector('.alert').getBoundingClientRect()"
     assert tab.evaluate(f"{box}.height > 0 && {box}.bottom < innerHeight")
     assert "host c was lost" in tab.evaluate("document.querySelector('.alert').innerText")
 
 
-def test_charts_have_names_and_tables_for_who_cannot_see_them(tab: Tab, page: Path) -> None:
+def test_charts_have_names_and_tables_for_screen_readers(tab: Tab, page: Path) -> None:
     show(tab, page, "light", WIDTHS["wide"])
     tab.call("Accessibility.enable")
     nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
@@ -143,7 +143,7 @@ def test_charts_have_names_and_tables_for_who_cannot_see_them(tab: Tab, page: Pa
     assert tab.evaluate(shown)
 
 
-def test_it_prints_dark_on_white_whatever_the_screen(tab: Tab, page: Path) -> None:
+def test_the_page_prints_dark_on_white_with_any_screen_theme(tab: Tab, page: Path) -> None:
     show(tab, page, "dark", WIDTHS["wide"], media="print")
     assert colour(tab, "var(--paper)").tolist() == [255, 255, 255]
     assert colour(tab, "var(--ink)").max() < 64
@@ -158,7 +158,7 @@ def test_it_prints_dark_on_white_whatever_the_screen(tab: Tab, page: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["failed", "plain", "transports"])
-def test_reports_of_runs_with_less_are_as_clean(tab: Tab, tmp_path: Path, kind: str) -> None:
+def test_reports_of_runs_with_less_data_have_no_errors(tab: Tab, tmp_path: Path, kind: str) -> None:
     failed = samples.collected([], error="lost", requestors=[], providers=[], counters=None)
     result = {
         "failed": lambda: build_result(failed)[0],
@@ -185,7 +185,7 @@ def move(tab: Tab, name: str, across: float, kind: str = "mouseMoved", **options
 
 
 def drag(tab: Tab, name: str, start: float, end: float) -> None:
-    """Choose a part of a chart with the mouse."""
+    """Select a part of a chart with the mouse."""
     held = {"button": "left", "buttons": 1, "clickCount": 1}
     move(tab, name, start, "mousePressed", **held)
     move(tab, name, (start + end) / 2, button="left", buttons=1)
@@ -230,7 +230,7 @@ def test_values_are_shown_under_the_pointer(tab: Tab, page: Path) -> None:
     check_clean(tab, page)
 
 
-def test_a_chosen_part_is_enlarged_until_all_is_shown_again(tab: Tab, page: Path) -> None:
+def test_a_selected_part_is_enlarged_until_it_is_reset(tab: Tab, page: Path) -> None:
     show(tab, page, "light", WIDTHS["wide"])
     whole = x_ticks(tab, "latency-time")
     drag(tab, "latency-time", 0.4, 0.6)
@@ -255,7 +255,7 @@ def test_a_chosen_part_is_enlarged_until_all_is_shown_again(tab: Tab, page: Path
     check_clean(tab, page)
 
 
-def test_without_scripts_charts_are_as_legible(tab: Tab, page: Path) -> None:
+def test_charts_are_legible_without_scripts(tab: Tab, page: Path) -> None:
     tab.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         show(tab, page, "light", WIDTHS["wide"])
@@ -270,7 +270,7 @@ def test_without_scripts_charts_are_as_legible(tab: Tab, page: Path) -> None:
     check_clean(tab, page)
 
 
-def test_no_script_but_the_pages_own_runs(tab: Tab, page: Path, tmp_path: Path) -> None:
+def test_only_the_pages_own_script_runs(tab: Tab, page: Path, tmp_path: Path) -> None:
     planted = tmp_path / "planted.html"
     text = page.read_text(encoding="utf-8")
     planted.write_text(

@@ -32,7 +32,7 @@ def test_ready_line(start_broker: Callable[..., Broker]) -> None:
         socket.create_connection(("127.0.0.1", int(port)), 10).close()
 
 
-def test_nothing_else_on_standard_output(start_broker: Callable[..., Broker]) -> None:
+def test_standard_output_has_the_ready_line_only(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker()
     assert broker.process.stdout is not None
     broker.process.terminate()

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: clients are told, served to the end, and closed; a second signal ends at once."""
+"""SIGTERM and SIGINT: clients are notified, served until then, and closed; a second signal ends at once."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_drain_without_clients_is_quick(start_broker: Start) -> None:
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_nats_py_hears_of_it(start_broker: Start, transport: str) -> None:
+async def test_nats_py_is_notified_of_a_drain(start_broker: Start, transport: str) -> None:
     """The client's lame duck callback runs, and its connection then ends."""
     broker = start_broker(shards=2, lame_duck_grace_s=0.5, lame_duck_duration_s=0.5)
     warned, closed = asyncio.Event(), asyncio.Event()
@@ -115,7 +115,7 @@ async def test_nats_py_hears_of_it(start_broker: Start, transport: str) -> None:
     assert await asyncio.to_thread(broker.wait_status) == 0
 
 
-def test_messages_before_the_end_are_delivered(start_broker: Start) -> None:
+def test_messages_before_a_drain_are_delivered(start_broker: Start) -> None:
     """What was published before the connections are closed is not cut off."""
     broker = start_broker(shards=2, lame_duck_grace_s=0.3, lame_duck_duration_s=0.1)
     with open_wire(broker, "tcp") as subscriber, open_wire(broker, "tcp") as publisher:

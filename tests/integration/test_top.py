@@ -1,4 +1,4 @@
-"""`subjectbus top` on a running broker: one look for scripts, and the live console on a pseudo-terminal."""
+"""`subjectbus top` on a broker: one snapshot for scripts, and the live console on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def monitor_url(broker: Broker) -> str:
 
 
 def once(broker: Broker, *arguments: str) -> str:
-    """What one look prints."""
+    """Return the output of `--once`."""
     command = [subjectbus_command(), "top", monitor_url(broker), "--once", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,7 +62,7 @@ def broker(start_broker: StartBroker) -> Broker:
 
 @pytest.fixture
 def console(broker: Broker) -> Iterator[Terminal]:
-    """The live console, once its first picture is there."""
+    """The live console, after its first screen."""
     with Terminal([subjectbus_command(), "top", monitor_url(broker), "--interval", "0.1"]) as terminal:
         terminal.wait_for_text("watched", "by msgs_to", "q quit")
         yield terminal
@@ -128,7 +128,7 @@ def test_once_text(broker: Broker) -> None:
     assert [line.split()[0] for line in lines[shards + 1 : shards + 3]] == ["0", "1"]
 
 
-def test_orders(broker: Broker, console: Terminal) -> None:
+def test_each_key_of_an_order_sorts_the_connections(broker: Broker, console: Terminal) -> None:
     """Each key shows its order, and the first row is then the one that comes first."""
     with client(broker, "first", "a") as first, client(broker, "second", "b") as second:
         publish(first, "nowhere", 5)
@@ -165,7 +165,7 @@ def test_arrows_and_other_keys_change_nothing(console: Terminal) -> None:
     console.wait_for_text("paused", "by msgs_to")
 
 
-def test_keys_are_shown_and_work_meanwhile(console: Terminal) -> None:
+def test_keys_work_while_they_are_shown(console: Terminal) -> None:
     for key in "?h":
         console.press(key)
         console.wait_for_text("q quit", "by bytes_from", "by msgs_to")
@@ -175,7 +175,7 @@ def test_keys_are_shown_and_work_meanwhile(console: Terminal) -> None:
     console.wait_for_text("by bytes_from", "connections by cid")
 
 
-def test_the_brokers_other_listeners_are_told_apart(broker: Broker) -> None:
+def test_other_listeners_of_the_broker_are_recognised(broker: Broker) -> None:
     for host, port in (broker.http, broker.tcp):
         command = [subjectbus_command(), "top", f"{host}:{port}", "--once"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -229,13 +229,13 @@ def test_quit(console: Terminal, keys: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_leave_the_terminal_in_order(console: Terminal, number: signal.Signals) -> None:
+def test_signals_restore_the_terminal(console: Terminal, number: signal.Signals) -> None:
     console.process.send_signal(number)
     assert console.wait_status() == 0
     assert_left_in_order(console)
 
 
-def test_a_terminal_that_goes_away(console: Terminal) -> None:
+def test_the_command_ends_when_its_terminal_closes(console: Terminal) -> None:
     console.hang_up()
     console.wait_status()
 
@@ -244,7 +244,7 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_suspend_and_go_on(console: Terminal) -> None:
+def test_the_command_can_be_suspended_and_continued(console: Terminal) -> None:
     console.press("\x1a")
     wait_until(lambda: is_stopped(console.process.pid), what="the console to stop")
     console.frame()
@@ -256,7 +256,9 @@ def test_suspend_and_go_on(console: Terminal) -> None:
     console.wait_for_text("by cid")
 
 
-def test_a_lost_broker_is_waited_for(start_broker: StartBroker, broker: Broker, console: Terminal) -> None:
+def test_the_command_waits_for_a_lost_broker(
+    start_broker: StartBroker, broker: Broker, console: Terminal
+) -> None:
     broker.stop()
     console.wait_for_text("no answer for", "connection refused", "watched")
     start_broker(monitor="{}:{}".format(*broker.monitor), server_name="back-again")
@@ -276,7 +278,7 @@ def test_keys_work_while_the_broker_hangs(broker: Broker, console: Terminal) -> 
         os.kill(broker.process.pid, signal.SIGCONT)
 
 
-def test_what_clients_say_does_nothing_to_the_terminal(broker: Broker, console: Terminal) -> None:
+def test_texts_of_clients_do_not_affect_the_terminal(broker: Broker, console: Terminal) -> None:
     with client(broker, "\x1b]0;evil\x07\x9b2J", "a"):
         console.wait_for_text(r"\x1b]0;evil\x07\x9b2J")
     console.press("q")
@@ -286,7 +288,7 @@ def test_what_clients_say_does_nothing_to_the_terminal(broker: Broker, console: 
     assert "\x07" not in console.output
 
 
-def test_not_a_terminal(broker: Broker) -> None:
+def test_the_command_needs_a_terminal(broker: Broker) -> None:
     command = [subjectbus_command(), "top", monitor_url(broker)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
@@ -295,7 +297,7 @@ def test_not_a_terminal(broker: Broker) -> None:
     assert "--once" in done.stderr
 
 
-def test_another_server_is_told_apart(nats_server: Server) -> None:
+def test_another_server_is_recognised(nats_server: Server) -> None:
     url = "http://{}:{}".format(*nats_server.monitor)
     command = [subjectbus_command(), "top", url, "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -303,7 +305,7 @@ def test_another_server_is_told_apart(nats_server: Server) -> None:
     assert f"{url}/varz: not what a subjectbus of this version says: " in done.stderr
 
 
-def test_nobody_there_at_the_start(broker: Broker) -> None:
+def test_a_missing_broker_at_the_start_is_an_error(broker: Broker) -> None:
     url = monitor_url(broker)
     broker.stop()
     with Terminal([subjectbus_command(), "top", url]) as terminal:

@@ -1,4 +1,4 @@
-"""Monitors that a run may meet: those that answer, and those that do anything else."""
+"""Fake monitors: with correct answers, and with faults."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def answer(body: bytes, status: str = "200 OK", *fields: str) -> bytes:
 
 
 def telling(counters: Callable[[], Mapping[str, object]]) -> Serve:
-    """Tells what `counters` returns, over connections that are kept."""
+    """Answer with the result of `counters`, over kept connections."""
 
     def serve(connection: socket.socket, _: threading.Event) -> None:
         while read_request(connection):
@@ -94,7 +94,7 @@ def telling(counters: Callable[[], Mapping[str, object]]) -> Serve:
 
 
 def saying(response: bytes) -> Serve:
-    """Answers each request with these bytes."""
+    """Answer each request with these bytes."""
 
     def serve(connection: socket.socket, _: threading.Event) -> None:
         while read_request(connection):
@@ -104,13 +104,13 @@ def saying(response: bytes) -> Serve:
 
 
 def hanging(connection: socket.socket, ended: threading.Event) -> None:
-    """Reads the request and never says a word."""
+    """Read the request and never answer."""
     read_request(connection)
     ended.wait()
 
 
 def trickling(connection: socket.socket, ended: threading.Event) -> None:
-    """Says something all the time and never comes to an end."""
+    """Send an answer slowly and without end."""
     read_request(connection)
     connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
     while not ended.wait(0.01):

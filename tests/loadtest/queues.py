@@ -1,4 +1,4 @@
-"""A server that is a D/1 queue, made up: results of runs as an overload of known size makes them."""
+"""Simulated server with a D/1 queue, which gives results of runs with an overload of known size."""
 
 from functools import cache
 from pathlib import Path
@@ -66,7 +66,7 @@ def _sample() -> Result:
 
 
 class Queue:
-    """Runs scenarios against such a server; counts them, and keeps where their results were to go."""
+    """Simulated server that runs scenarios, counts them, and records their folders."""
 
     def __init__(self, limit: float, **options: float) -> None:
         self.limit = limit

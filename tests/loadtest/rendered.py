@@ -1,4 +1,4 @@
-"""Reports of any kind in each form, for tests that look at them."""
+"""Helpers that read reports in each form."""
 
 from types import ModuleType
 
@@ -40,7 +40,7 @@ def tables(what: Reported, section: str) -> list[Table]:
 
 
 def summary(result: Result) -> dict[str, list[str]]:
-    """Of each metric of a run: this run, the published one, and both per hardware thread."""
+    """Return for each metric the values of the run and of the published run, in total and per thread."""
     (table,) = tables(result, "Summary")
     return {str(row[0]): [str(cell) for cell in row[1:]] for row in table.rows}
 

@@ -1,4 +1,4 @@
-"""Measurements made up from known values, for tests that check what is computed from them."""
+"""Measurements made from known values, for tests of the results computed from them."""
 
 import random
 from bisect import bisect_right
@@ -86,7 +86,7 @@ def scenario(**changes) -> Scenario:
 
 
 def collected(values: list[int], **changes) -> Collected:
-    """A run that went well, on the own broker."""
+    """Return the data of a successful run on its own broker."""
     answered = len(values) + 50
     run = Collected(
         scenario=scenario(),

@@ -1,4 +1,4 @@
-"""An agent of another machine, here at the other end of pipes; over SSH it is in tests/hosts."""
+"""The agent of another machine, here connected by pipes; tests/hosts connects it by SSH."""
 
 import os
 import queue
@@ -102,7 +102,7 @@ def gone(pid):
         return True
 
 
-def test_a_machine_is_known_with_its_clock_and_what_it_does():
+def test_a_machine_reports_its_clock_and_its_usage():
     before_s = time.monotonic()
     with opened() as (machine, _):
         assert machine.environment["cores"] == os.cpu_count()
@@ -116,7 +116,7 @@ def test_a_machine_is_known_with_its_clock_and_what_it_does():
         assert machine.listening_address("2001:db8::1") == "::"
 
 
-def test_a_process_is_spoken_to_and_heard():
+def test_input_and_output_of_a_process_are_transferred():
     with opened() as (machine, _):
         process, lines, errors = start(machine, "echoing")
         process.send("ab\u00e9".encode())
@@ -134,7 +134,7 @@ def test_a_process_is_spoken_to_and_heard():
             process.send(b"more")
 
 
-def test_a_process_is_told_to_end_and_killed():
+def test_a_process_is_terminated_and_killed():
     with opened() as (machine, _):
         process, *_ = start(machine, "echoing")
         process.terminate()
@@ -147,7 +147,7 @@ def test_a_process_is_told_to_end_and_killed():
         assert process.wait(10) == -signal.SIGKILL
 
 
-def test_a_processor_that_the_machine_has_not_is_named():
+def test_a_processor_that_the_machine_lacks_is_named():
     with opened() as (machine, _):
         process, _, errors = start(machine, "echoing", cpus=frozenset({9999}))
         assert process.wait(10) == 1
@@ -193,7 +193,7 @@ def test_a_machine_whose_agent_is_killed_is_lost():
         wait_for(lambda: gone(process.pid))
 
 
-def test_an_agent_that_cannot_be_started_is_told_with_its_last_words():
+def test_the_error_of_an_agent_that_cannot_start_has_its_last_line():
     class Nothing(Pipes):
         def __init__(self):
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -207,7 +207,7 @@ def test_an_agent_that_cannot_be_started_is_told_with_its_last_words():
 
 
 class Raw:
-    """An agent whose run says what it is told to, and nothing by itself."""
+    """An agent that gets only the messages that the test sends."""
 
     def __init__(self):
         self.channel = Pipes()
@@ -231,7 +231,7 @@ class Raw:
         return said
 
 
-def test_the_end_of_a_process_is_told_after_all_that_it_wrote():
+def test_the_end_of_a_process_is_reported_after_its_output():
     with Raw() as agent:
         assert isinstance(agent.hear(), Ready)
         agent.order(Launch(1, ["echoing"]), *(Input(1, f"{n:05}") for n in range(2000)), EndInput(1))
@@ -245,7 +245,7 @@ def test_the_end_of_a_process_is_told_after_all_that_it_wrote():
 
 
 @pytest.mark.parametrize("module", ["stubborn", "shouting"])
-def test_an_agent_that_hears_nothing_ends_itself_and_all_others(module):
+def test_an_agent_without_messages_ends_itself_and_its_processes(module):
     with Raw() as agent:
         agent.order(Launch(1, [module]))
         pid = agent.hear_until(Started).pid
@@ -254,7 +254,7 @@ def test_an_agent_that_hears_nothing_ends_itself_and_all_others(module):
         wait_for(lambda: gone(pid))
 
 
-def test_an_agent_that_is_spoken_to_lives():
+def test_an_agent_that_gets_messages_keeps_running():
     with Raw() as agent:
         agent.order(Launch(1, ["stubborn"]))
         pid = agent.hear_until(Started).pid
@@ -275,7 +275,7 @@ def test_an_agent_that_is_spoken_to_lives():
             beating.join()
 
 
-def test_an_order_that_is_none_is_said_and_nothing_is_left():
+def test_an_unreadable_order_is_reported_and_ends_the_agent():
     with Raw() as agent:
         agent.order(Launch(1, ["stubborn"]))
         pid = agent.hear_until(Started).pid
@@ -285,7 +285,7 @@ def test_an_order_that_is_none_is_said_and_nothing_is_left():
         wait_for(lambda: gone(pid))
 
 
-def test_what_a_login_prints_is_not_the_agents():
+def test_output_of_the_login_shell_is_ignored():
     class Greeting(Pipes):
         def __init__(self):
             pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -301,7 +301,7 @@ def test_what_a_login_prints_is_not_the_agents():
         channel.close()
 
 
-def test_a_long_line_is_a_sign_of_life_and_arrives_whole(tmp_path):
+def test_a_long_line_counts_as_a_sign_of_life_and_arrives_completely(tmp_path):
     """A result may be megabytes in one line, from a process that says nothing else."""
     (tmp_path / "lengthy.py").write_text("print('x' * 8_000_000)")
     with opened() as (machine, _):

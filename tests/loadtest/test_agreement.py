@@ -1,4 +1,4 @@
-"""The broker's counters beside the engine's, from made-up counts."""
+"""Comparison of the broker's counters with the engine's, from given counts."""
 
 import pytest
 from msgspec import structs
@@ -71,7 +71,7 @@ def differences(collected):
     return {row.name: row.difference for row in compare(collected) if not row.matches}
 
 
-def test_what_was_there_before_the_run_does_not_count():
+def test_counts_from_before_the_run_are_excluded():
     rows = compare(run())
     assert tuple(row.name for row in rows) == EVERY
     assert all(row.matches and row.holds and row.expected is None for row in rows)
@@ -121,7 +121,7 @@ def test_each_connection_is_accounted_for_by_a_reason():
     }
 
 
-def test_over_http_the_server_may_close_what_is_idle():
+def test_over_http_the_server_may_close_idle_connections():
     answered = structs.replace(ENGINE, answered=100)
     closed = {
         **CLOSED,
@@ -147,7 +147,7 @@ def test_over_http_the_server_may_close_what_is_idle():
         ({"timed_out": 2, "churned": 0}, {"transport": "rest"}, {"messages in", "messages out"}),
     ],
 )
-def test_what_was_lost_may_make_a_difference(changes, scenario, excused):
+def test_lost_connections_may_cause_a_difference(changes, scenario, excused):
     drained = {**DRAINED, "connections": 117, "in_msgs": 4099, "out_msgs": 3951}
     collected = run(
         engine=structs.replace(ENGINE, **changes), drained=drained, scenario=samples.scenario(**scenario)
@@ -161,7 +161,7 @@ def test_what_was_lost_may_make_a_difference(changes, scenario, excused):
     assert rows["payload in"].expected is None
 
 
-def test_failed_attempts_may_have_been_connections_for_one_side():
+def test_failed_attempts_may_count_as_connections_on_one_side():
     closed = {**CLOSED, "total_connections": 136, "closed": {"client_closed": 133, "stale": 1}}
     failed = run(engine=structs.replace(ENGINE, connect_failures=3), closed=closed)
     rows = {row.name: row for row in compare(failed)}
@@ -179,7 +179,7 @@ def test_a_targets_other_clients_are_expected():
     assert build_result(collected)[0].holds
 
 
-def test_a_server_tells_less_than_the_own_broker():
+def test_a_target_reports_fewer_counts_than_the_own_broker():
     few = dict.fromkeys(("connections", "in_msgs", "out_msgs", "total_connections"), 1)
     after = {"connections": 117, "in_msgs": 4001, "out_msgs": 3901, "total_connections": 127}
     rows = compare(run(before=few, drained=after, closed={**after, "connections": 1}))
@@ -209,7 +209,7 @@ def test_without_counters_there_is_nothing_to_compare(missing, note):
     assert result.holds
 
 
-def test_a_run_that_failed_says_so():
+def test_the_agreement_of_a_failed_run_names_the_failure():
     result = build_result(run(drained=None, closed=None, error="provider ended"))[0]
     assert result.broker_view.note == "the run failed"
     assert build_result(samples.collected([]))[0].broker_view is None
@@ -241,7 +241,7 @@ def test_each_reading_is_beside_the_engines_count_of_its_second():
     assert join_counters([sample(1.0)], None) == [sample(1.0)]
 
 
-def test_how_the_counters_were_read_is_said():
+def test_the_summary_describes_the_readings_of_the_monitor():
     collected = run()
     observed = collected.observed
     observed.readings, observed.failures = [Reading(1000.4, BEFORE)] * 3, 2

@@ -1,4 +1,4 @@
-"""What is made of the broadcasters' results, from known values."""
+"""Results of broadcasts, computed from known values."""
 
 from itertools import pairwise
 
@@ -73,7 +73,7 @@ def failing(result) -> list[str]:
 
 @pytest.mark.parametrize("users", range(1, 9))
 @pytest.mark.parametrize("subjects", range(1, 6))
-def test_deliveries_due_are_those_of_going_through_all_messages(users, subjects):
+def test_deliveries_due_match_a_count_over_all_messages(users, subjects):
     def receivers(number: int) -> int:
         return sum(user % subjects == number % subjects for user in range(users))
 
@@ -81,7 +81,7 @@ def test_deliveries_due_are_those_of_going_through_all_messages(users, subjects)
     assert [later - earlier for earlier, later in pairwise(due)] == [receivers(n) for n in range(19)]
 
 
-def test_a_good_run_holds_and_has_the_figures_of_the_contract():
+def test_a_successful_run_holds_and_has_the_documented_figures():
     result, logged = build_result(collected(broadcaster()))
     assert result.holds
     assert failing(result) == []
@@ -111,7 +111,7 @@ def test_a_closed_loop_asks_for_no_rate():
     assert "delivery, from the actual publishing" in text
 
 
-def test_a_lost_delivery_fails_the_run_and_shows_everywhere():
+def test_a_lost_delivery_fails_the_run_and_is_reported_everywhere():
     lost = broadcaster(samples.values_ns(1990), incomplete=10, disconnected=1)
     counts = account(matched=2495, delivered=2492, dropped={"slow_consumer": 3})
     result, _ = build_result(collected(lost, counters=counts))
@@ -150,7 +150,7 @@ def test_a_delivery_that_does_not_add_up_breaks_the_check(changes, expected):
         ({"delivered": 2499, "pending": 1}, ["broker", "broker gave out"]),
     ],
 )
-def test_the_brokers_account_beside_that_of_the_load(changes, expected):
+def test_the_counts_of_the_broker_are_compared_with_the_loads(changes, expected):
     result, _ = build_result(collected(broadcaster(), counters=account(**changes)))
     assert failing(result) == expected
 
@@ -164,7 +164,7 @@ def test_the_brokers_account_beside_that_of_the_load(changes, expected):
         ({"matched": 2501, "delivered": 2501}, ["broker matched"]),
     ],
 )
-def test_with_a_lost_connection_one_side_may_have_more_but_never_the_other(changes, expected):
+def test_after_a_lost_connection_only_one_side_may_count_more(changes, expected):
     run = collected(broadcaster(disconnected=1), counters=account(**changes))
     assert failing(build_result(run)[0]) == expected
 
@@ -180,7 +180,7 @@ def test_a_target_has_only_the_counts_of_the_load():
     assert result.broadcast.deliveries_per_broker_cpu_s is None
 
 
-def test_several_processes_are_one():
+def test_several_processes_are_summed_up():
     """The users of both receive message K at 1000 K and some more."""
     scenario = structs.replace(SCENARIO, users=10, subjects=2, processes=2)
     first = [(number, 3, 1000 * number + 10, 1000 * number + 20) for number in range(5, 25)]
@@ -204,7 +204,7 @@ def test_several_processes_are_one():
     assert spread.p50 == pytest.approx(expected[9] / 1000, abs=1e-3)
 
 
-def test_a_failed_run_says_so_and_still_has_a_report():
+def test_a_failed_run_is_marked_and_still_has_a_report():
     waiting = [Progress(phase="measuring", connections=101)]
     run = collected(error="broadcaster 1 ended", last_progress=waiting, counters=None)
     result, _ = build_result(run)
@@ -216,7 +216,7 @@ def test_a_failed_run_says_so_and_still_has_a_report():
     assert "No delivery was measured" in text
 
 
-def test_the_report_speaks_of_deliveries_and_the_run_of_2025():
+def test_the_report_has_deliveries_and_the_published_run_of_2025():
     result, _ = build_result(collected(broadcaster()))
     text = Page(as_page(result)).text
     for words in (

@@ -1,4 +1,4 @@
-"""Whole broadcasts, small and short: through the command itself, or from here where a part is stopped."""
+"""Whole broadcasts, small and short: by the command, or in this process if a worker is stopped."""
 
 import os
 import signal
@@ -172,7 +172,7 @@ def flood(scenario: BroadcastScenario, options: Options):
 
 
 def assert_two_of_four_were_cut_off(result):
-    """They received nothing from then on; the others received everything."""
+    """Check that two of the users received nothing more and the others received everything."""
     assert result.error is None
     assert result.achieved.disconnected == 2
     missing = result.broadcast.missing
@@ -190,12 +190,12 @@ def test_deliveries_to_slow_consumers_are_missing_and_fail_the_run():
     assert result.conservation.dropped["slow_consumer"] > 0
 
 
-def test_no_server_hides_what_its_slow_consumers_lost(start_server):
+def test_losses_of_slow_consumers_are_visible_for_every_server(start_server):
     target = parse_target(start_server(**CUTS_OFF_SOON).url("tcp"))
     assert_two_of_four_were_cut_off(flood(FLOOD, Options(target=target)))
 
 
-def test_a_process_that_dies_fails_the_run_and_its_deliveries_are_not_taken_for_received():
+def test_deliveries_of_a_process_that_dies_are_not_counted_as_received():
     scenario = structs.replace(FLOOD, message_bytes=100, rate=40.0, users=50, duration_s=60.0)
     result = run_here(scenario, Options(), Meddler(signal.SIGKILL))
     assert result.error == "broadcaster 2 ended with status -9"
@@ -216,7 +216,7 @@ def test_a_process_that_dies_fails_the_run_and_its_deliveries_are_not_taken_for_
         ({"users": 2000, "threads": 2, "subjects": 1001, "publishers": 1001}, "the publishing thread"),
     ],
 )
-def test_each_thread_has_the_whole_limit(monkeypatch, changes, error):
+def test_each_thread_has_the_full_limit(monkeypatch, changes, error):
     monkeypatch.setattr(limits, "descriptors_allowed", lambda: 1100)
     scenario = BroadcastScenario(rate=1.0, load_driver="epoll", **changes)
     if error is None:

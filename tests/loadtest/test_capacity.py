@@ -1,4 +1,4 @@
-"""The search for the capacity: what a probe is judged by, how a search ends, and what it leaves."""
+"""Search for the capacity: the judgement of probes, the end of a search, and its files."""
 
 import csv
 import io
@@ -81,7 +81,7 @@ def test_a_backlog_fails_without_any_objective_about_latency(tmp_path):
     assert "of what was planned; at least 99 % are needed" in found.explanation
 
 
-def test_the_backlog_of_the_warm_up_excuses_nothing():
+def test_a_backlog_from_the_warm_up_still_fails():
     overloaded = samples_scenario(rate=12_000.0, warmup_s=5.0)
     probe = judge(queue_result(overloaded, 10_000.0), ("achieved.errors == 0",))
     assert probe.verdict == "fails"
@@ -99,7 +99,7 @@ def test_a_probe_that_holds_has_no_reasons():
     assert probe.objectives[0].holds
 
 
-def test_a_server_that_is_slow_but_keeps_up_is_told_to_be_probed_for_longer():
+def test_for_a_slow_server_that_keeps_up_the_reason_suggests_longer_probes():
     probe = judge(queue_result(samples_scenario(), 2000.0, idle_us=300_000.0), ("achieved.errors == 0",))
     assert probe.verdict == "fails"
     assert "the quickest reply took 300 ms: longer probes" in probe.reasons[0]
@@ -109,7 +109,7 @@ def test_a_server_that_is_slow_but_keeps_up_is_told_to_be_probed_for_longer():
     )
 
 
-def test_random_arrivals_are_measured_by_what_was_planned_in_fact():
+def test_random_arrivals_are_measured_by_the_actual_plan():
     result = queue_result(samples_scenario(arrivals="poisson"), 2000.0)
     fewer = structs.replace(result.achieved, sent=9_700, rate=970.0)
     assert judge(structs.replace(result, achieved=fewer)).verdict == "holds"
@@ -160,14 +160,14 @@ def test_a_broadcast_is_measured_in_deliveries():
         ),
     ],
 )
-def test_a_probe_says_why_it_fails(change, reason):
+def test_a_probe_that_fails_has_reasons(change, reason):
     result = queue_result(samples_scenario(), 2000.0)
     probe = judge(structs.replace(result, **change(result)))
     assert probe.verdict == "fails"
     assert probe.reasons == [reason]
 
 
-def test_a_load_that_was_late_itself_is_named():
+def test_the_reasons_name_a_late_load_generator():
     result = queue_result(samples_scenario(rate=3000.0), 2000.0)
     late = structs.replace(result.achieved, max_send_lag_us=250_000.0)
     assert "requests left up to 250 ms late" in judge(structs.replace(result, achieved=late)).reasons[-1]
@@ -178,7 +178,7 @@ def test_an_objective_without_a_value_does_not_hold():
     assert probe.reasons == ["server.cpu_percent < 50: has no value"]
 
 
-def test_not_even_the_lowest_rate(tmp_path):
+def test_a_search_may_find_that_no_rate_holds(tmp_path):
     found, _ = find(tmp_path, Queue(100.0))
     assert (found.ending, found.capacity, found.fails_at) == ("none", None, 2500.0)
     assert len(found.probes) == 2
@@ -190,7 +190,7 @@ def test_the_highest_rate_allowed_holds(tmp_path):
     assert (found.ending, found.capacity, found.fails_at) == ("at_most", 6000, None)
 
 
-def test_a_run_that_breaks_at_once_ends_the_search_and_what_was_found_stays(tmp_path):
+def test_a_run_that_fails_at_once_ends_the_search_and_keeps_its_results(tmp_path):
     class Breaking(Queue):
         def run_into(self, scenario, folder):
             result = super().run_into(scenario, folder)
@@ -205,7 +205,7 @@ def test_a_run_that_breaks_at_once_ends_the_search_and_what_was_found_stays(tmp_
     assert msgspec.json.encode(read_capacity(tmp_path)) == msgspec.json.encode(found)
 
 
-def test_after_an_interrupt_what_was_found_is_there(tmp_path):
+def test_after_an_interrupt_the_search_so_far_is_kept(tmp_path):
     with Interrupts() as interrupts:
         interrupts.hold()
 
@@ -235,7 +235,7 @@ def test_each_probe_is_written_before_the_next_one(tmp_path):
     assert seen == list(range(len(found.probes)))
 
 
-def test_without_an_objective_the_scenario_s_thresholds_are_those(tmp_path):
+def test_without_objectives_the_scenarios_thresholds_apply(tmp_path):
     plan = search_plan(slos=())
     assert [objective.expr for objective in plan.objectives] == list(load_scenario("autocomplete").thresholds)
     assert plan.probe(123.0).thresholds == load_scenario("autocomplete").thresholds
@@ -251,7 +251,7 @@ def test_without_an_objective_the_scenario_s_thresholds_are_those(tmp_path):
         ((), {"slos": ("latency_us.p98 < 1",)}, ThresholdError, 'no number "latency_us.p98"'),
     ],
 )
-def test_a_search_that_makes_no_sense_is_refused(overrides, options, error, text):
+def test_an_impossible_search_is_refused(overrides, options, error, text):
     with pytest.raises(error, match=re.escape(text)):
         search_plan(*overrides, **options)
 
@@ -269,7 +269,7 @@ def test_the_report_has_curve_objective_and_reasons(tmp_path):
     assert text.count("\n| ") >= len(found.probes)
 
 
-def test_where_the_rate_is_not_what_is_requested_the_report_says_so(tmp_path):
+def test_the_report_says_if_the_rate_differs_from_the_requested_rate(tmp_path):
     found, _ = find(tmp_path, Queue(20_000.0))
     assert "of the search: " not in as_markdown(found)
     assert "messages published" in as_markdown(
@@ -279,7 +279,7 @@ def test_where_the_rate_is_not_what_is_requested_the_report_says_so(tmp_path):
     assert "the profile's factors" in as_markdown(structs.replace(found, probes=ramped))
 
 
-def test_the_reports_are_made_anew_and_told_as_text(tmp_path, capsys):
+def test_the_reports_are_made_again_and_printed_as_text(tmp_path, capsys):
     found, _ = find(tmp_path, Queue(20_000.0))
     assert main(["loadtest", "report", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").read_text() == as_page(found)
@@ -292,7 +292,7 @@ def test_the_reports_are_made_anew_and_told_as_text(tmp_path, capsys):
     assert [float(row["latency_p99_us"]) for row in rows] == [probe.latency_us.p99 for probe in found.probes]
 
 
-def test_a_search_of_which_nothing_was_measured_still_has_a_report(tmp_path):
+def test_a_search_without_measurements_still_has_a_report(tmp_path):
     class Gone(Queue):
         def run_into(self, scenario, folder):
             result = super().run_into(scenario, folder)
@@ -345,7 +345,7 @@ def test_providers_that_serve_a_known_rate(tmp_path):
 
 
 @pytest.mark.process
-def test_ctrl_c_keeps_what_was_found(tmp_path):
+def test_ctrl_c_keeps_the_search_so_far(tmp_path):
     folder = tmp_path / "search"
     arguments = command(folder, "--slo", "achieved.errors == 0", "--from", "200", "--probe-s", "1")
     process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
@@ -380,7 +380,7 @@ def wait_for(condition, process):
         (("--slo", "p99 < 5"), 'threshold "p99 < 5": results have no number "p99"'),
         (("--precision", "0"), "--precision"),
         (("--set", "rate=0", "--set", "outstanding=5"), "needs an open loop"),
-        (("--server-pid", "1"), "--server-pid: the own broker is sampled anyway"),
+        (("--server-pid", "1"), "--server-pid: needs a target"),
     ],
 )
 def test_unusable_arguments_are_one_line_and_status_2(tmp_path, capsys, arguments, said):

@@ -1,4 +1,4 @@
-"""What continuous integration gets: JUnit files, annotations, job summaries, benchmark feeds, a baseline."""
+"""Output for continuous integration: JUnit files, annotations, summaries, benchmark feeds, baselines."""
 
 import json
 import re
@@ -37,7 +37,7 @@ def search(folder, server, **options):
 
 
 def late(lag_us=153_000.0, *exprs):
-    """A run of which the load generator was late."""
+    """Return a run whose load generator was late."""
     result = structs.replace(BASE, achieved=structs.replace(BASE.achieved, max_send_lag_us=lag_us))
     outcomes = [one.judge(result) for one in parse_thresholds(["achieved.max_send_lag_us <= 100000", *exprs])]
     return structs.replace(result, thresholds=outcomes)
@@ -174,7 +174,7 @@ def test_hostile_text_is_escaped_everywhere():
     assert "**2 of 3 do not hold.**" in summary
 
 
-def test_a_late_load_generator_is_said_plainly_with_what_to_do():
+def test_a_late_load_generator_is_reported_with_a_remedy():
     text = describe_lateness(late())
     assert text.startswith("the load generator was late: a request left 153 ms after its planned time")
     for remedy in ("--load-cpus", "rate=", "max_send_lag_ms="):
@@ -239,7 +239,7 @@ def test_a_benchmark_feed_of_several_runs_and_of_a_search(tmp_path):
     assert to_github_benchmark(found, "lower") == []
 
 
-def test_a_failed_run_feeds_nothing(tmp_path, capsys):
+def test_a_failed_run_has_no_benchmark_feed(tmp_path, capsys):
     with pytest.raises(ResultError, match="its metrics say nothing: gone"):
         to_bencher(structs.replace(BASE, error="gone"))
     write_result(structs.replace(BASE, error="gone"), tmp_path)
@@ -273,7 +273,7 @@ def test_a_search_is_judged_by_its_baseline(tmp_path, limit, holds, change):
     assert (none.baseline.change, none.holds) == (-1.0, False)
 
 
-def test_a_baseline_that_cannot_be_one_is_refused(tmp_path, capsys):
+def test_an_unusable_baseline_is_refused(tmp_path, capsys):
     search(tmp_path / "none", Queue(100.0))
     found, _ = search(tmp_path / "found", Queue(20_000.0))
     with pytest.raises(ArgumentError, match=r"baseline: .*none found no capacity: not even the lowest rate"):
@@ -325,7 +325,7 @@ def test_a_comparison_annotates_and_appends_to_the_summary(tmp_path, capsys, on_
     assert datetime.fromisoformat(element.get("timestamp"))
 
 
-def test_nothing_is_said_to_github_elsewhere(tmp_path, capsys, monkeypatch):
+def test_outside_of_github_nothing_is_printed_for_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("GITHUB_ACTIONS", "false")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
     a, b = folders(tmp_path)
@@ -363,7 +363,7 @@ def test_arguments_that_cannot_be_used_are_an_error_in_the_file(tmp_path, capsys
 
 
 @pytest.mark.process
-def test_a_run_writes_its_verdicts_whatever_comes_of_it(tmp_path):
+def test_a_run_writes_its_verdicts_even_if_it_fails(tmp_path):
     small = {"users": 20, "providers": 2, "rate": 200, "warmup_s": 0.2, "duration_s": 1, "max_send_lag_ms": 0}
     objectives = ["achieved.errors == 0", "latency_us.p50 < 0.001"]
     junit = tmp_path / "junit.xml"
@@ -381,7 +381,7 @@ def test_a_run_writes_its_verdicts_whatever_comes_of_it(tmp_path):
 
 
 @pytest.mark.process
-def test_a_late_load_generator_fails_the_run_and_says_so_at_the_end(tmp_path):
+def test_a_late_load_generator_fails_the_run_and_is_reported_at_the_end(tmp_path):
     small = {"users": 20, "providers": 2, "rate": 200, "warmup_s": 0.2, "duration_s": 1, "thresholds": []}
     ended = commands.run(tmp_path / "run", "autocomplete", **small, max_send_lag_ms=0.000001)
     assert ended.returncode == 1, ended.stderr

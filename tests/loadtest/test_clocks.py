@@ -1,4 +1,4 @@
-"""Workers on machines whose monotonic clocks differ: here in time namespaces, which is the same to them."""
+"""Workers with different monotonic clocks, which time namespaces give them on one machine."""
 
 import shutil
 import subprocess
@@ -92,7 +92,7 @@ def engine(tmp_path):
 
 
 def check_times(began_s, *workers):
-    """All of them tell the time by this process's clock."""
+    """Check that all times are on this process's clock."""
     for worker in workers:
         assert worker.times_s == sorted(worker.times_s)
         assert began_s < worker.times_s[0] < worker.times_s[-1] < time.monotonic()

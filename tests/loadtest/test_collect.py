@@ -39,7 +39,7 @@ def test_percentiles_stay_within_the_exact_extremes():
     assert latency.stddev == 0.0
 
 
-def test_the_deviation_is_exact_where_floats_would_cancel():
+def test_the_deviation_is_exact_even_if_floats_would_cancel():
     base, count = 3_000_000_000_000, 10**9
     values = LatencySummary(
         count=2 * count,
@@ -83,7 +83,7 @@ def test_intervals_of_several_requestors_are_added_second_by_second():
     assert Histogram.merged([logged[0].encoded]).count == 500
 
 
-def test_no_second_is_slower_than_the_run():
+def test_no_second_has_a_higher_maximum_than_the_run():
     values = [1_000_000] * 500 + [123_456_789]  # within a range of the histogram that ends above it
     result, logged = build_result(samples.collected(values))
     assert max(part.max_us for part in result.intervals) == result.latency_us.max == 123_456.789
@@ -92,7 +92,7 @@ def test_no_second_is_slower_than_the_run():
     assert {value for part in slow for value in (part.p50_us, part.p99_us, part.max_us)} == {123_456.789}
 
 
-def test_of_a_seconds_send_lags_the_worst_is_kept():
+def test_the_longest_send_lag_of_a_second_is_kept():
     lags = [(1_500, 40_000), (2_500, 3_000)]
     results = []
     for lag in lags:
@@ -105,7 +105,7 @@ def test_of_a_seconds_send_lags_the_worst_is_kept():
     assert [part.max_send_lag_us for part in intervals] == [2.5, 40.0]
 
 
-def test_a_good_run_holds_and_has_the_figures_of_the_contract():
+def test_a_successful_run_holds_and_has_the_documented_figures():
     values = samples.values_ns(2000)
     result, logged = build_result(samples.collected(values))
     assert result.holds
@@ -157,7 +157,7 @@ def test_a_request_without_an_outcome_breaks_the_check(changes, failing):
     assert [check.name for check in conservation.checks if not check.holds] == failing
 
 
-def test_lost_requests_that_are_accounted_for_do_not_break_it():
+def test_lost_requests_that_are_accounted_for_do_not_break_the_check():
     values = samples.values_ns(2000)
     lost = samples.requestor_result(values, sent=2005, timed_out=3, errors=2)
     result, _ = build_result(samples.collected(values, requestors=[lost]))
@@ -165,7 +165,7 @@ def test_lost_requests_that_are_accounted_for_do_not_break_it():
     assert (result.achieved.timed_out, result.achieved.errors) == (3, 2)
 
 
-def test_a_provider_that_swallowed_a_request_breaks_it():
+def test_a_provider_that_loses_a_request_breaks_the_check():
     run = samples.collected(samples.values_ns(10))
     run.providers = [ProviderResult(connections=16, received=60, sent=59)]
     conservation = build_result(run)[0].conservation
@@ -188,7 +188,7 @@ def test_a_provider_that_swallowed_a_request_breaks_it():
         ({"matched": 121, "delivered": 121}, ["broker gave out"]),
     ],
 )
-def test_the_brokers_account_beside_that_of_the_load(change, failing):
+def test_the_counts_of_the_broker_are_compared_with_the_loads(change, failing):
     account = {"published": 120, "matched": 120, "delivered": 120, "dropped": {}, "pending": 0, **change}
     run = samples.collected(samples.values_ns(10), counters={"conservation": account})
     conservation = build_result(run)[0].conservation
@@ -207,7 +207,7 @@ def test_the_brokers_account_beside_that_of_the_load(change, failing):
         ({"warmup": WarmupCounts(sent=51, received=50, timed_out=1)}, False),
     ],
 )
-def test_the_accounts_are_compared_where_every_request_is_known_to_have_come_back(changes, checked):
+def test_broker_and_load_are_compared_if_all_outcomes_are_known(changes, checked):
     values = samples.values_ns(10)
     run = samples.collected(values, requestors=[samples.requestor_result(values, **changes)])
     conservation = build_result(run)[0].conservation
@@ -230,7 +230,7 @@ def swept(counts: list[SweepCounts | None], answered: int):
     )
 
 
-def test_a_sweep_is_reported_apart_and_part_of_every_account():
+def test_a_sweep_is_reported_separately_and_counts_in_all_checks():
     halves = [SweepCounts(sent=50, received=50, timed_out=0, errors=0, duration_s=s) for s in (0.5, 0.75)]
     result, _ = build_result(swept(halves, 2 * (10 + 50 + 50)))
     assert result.conservation.holds, result.conservation
@@ -251,7 +251,7 @@ def test_a_sweep_is_reported_apart_and_part_of_every_account():
         None,
     ],
 )
-def test_a_sweep_that_lost_anything_fails_the_run(second):
+def test_a_sweep_with_a_loss_fails_the_run(second):
     first = SweepCounts(sent=50, received=50, timed_out=0, errors=0, duration_s=0.5)
     conservation = build_result(swept([first, second], 220))[0].conservation
     failing = [check.name for check in conservation.checks if not check.holds]
@@ -271,7 +271,7 @@ def test_late_and_corrupt_replies_are_deliveries_too():
 
 
 @pytest.mark.parametrize("astray", ["unanswerable", "misrouted", "corrupt"])
-def test_a_message_that_was_no_request_to_the_provider_breaks_it(astray):
+def test_an_unexpected_message_at_a_provider_breaks_the_check(astray):
     run = samples.collected(samples.values_ns(10), counters=None)
     run.providers = [structs.replace(run.providers[0], **{astray: 1234})]
     failing = [check for check in build_result(run)[0].conservation.checks if not check.holds]
@@ -285,14 +285,14 @@ def test_replies_of_the_drain_do_not_count_for_the_rate():
     assert (achieved.received, achieved.rate, achieved.messages_per_s) == (4000, 1000.0, 4000.0)
 
 
-def test_an_interval_across_the_end_counts_with_its_share():
+def test_an_interval_across_the_end_counts_in_part():
     result = samples.requestor_result(samples.values_ns(3000), seconds=3, duration_s=2.5)
     assert measured_rate([result]) == 2500 / 2.5
     assert measured_rate([result, samples.requestor_result(samples.values_ns(500))]) == 1000 + 250
     assert measured_rate([structs.replace(result, duration_s=0.0)]) == 0.0
 
 
-def test_what_the_engine_noticed_besides_is_kept():
+def test_other_findings_of_the_engine_are_kept():
     values = samples.values_ns(10)
     one = samples.requestor_result(values, max_send_lag_ns=1_500_000, server_errors=2)
     two = samples.requestor_result(
@@ -306,12 +306,12 @@ def test_what_the_engine_noticed_besides_is_kept():
 
 
 @pytest.mark.parametrize("counters", [{}, {"conservation": None}, {"conservation": {"matched": "many"}}])
-def test_a_broker_without_an_account_does_not_hold(counters):
+def test_a_broker_without_conservation_counts_does_not_hold(counters):
     run = samples.collected(samples.values_ns(10), counters=counters)
     assert not build_result(run)[0].conservation.holds
 
 
-def test_on_a_target_the_load_keeps_the_account():
+def test_on_a_target_the_counts_of_the_load_are_checked():
     values = samples.values_ns(2000)
     lost = samples.requestor_result(values, sent=2005, timed_out=3, errors=2)
     run = samples.collected(values, counters=None, target="nats://127.0.0.1:4222", requestors=[lost])
@@ -322,7 +322,7 @@ def test_on_a_target_the_load_keeps_the_account():
     assert conservation.dropped == {"timed_out": 3, "errors": 2}
 
 
-def test_a_failed_run_keeps_what_it_has_and_does_not_hold():
+def test_a_failed_run_keeps_its_data_and_does_not_hold():
     run = samples.collected([], error="provider ended", requestors=[], providers=[], counters=None)
     run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60, timed_out=1)]
     result, logged = build_result(run)
@@ -332,7 +332,7 @@ def test_a_failed_run_keeps_what_it_has_and_does_not_hold():
     assert [outcome.holds for outcome in result.thresholds] == [False, True]
 
 
-def test_a_requestor_that_died_counts_with_its_connections_alone():
+def test_of_a_requestor_that_died_only_connections_count():
     run = samples.collected(samples.values_ns(500), error="requestor 2 ended")
     run.last_progress = [Progress(phase="measuring", connections=100, sent=70, received=60)]
     achieved = build_result(run)[0].achieved
@@ -341,7 +341,7 @@ def test_a_requestor_that_died_counts_with_its_connections_alone():
     assert achieved.rate == 250.0
 
 
-def test_what_is_not_visible_is_null():
+def test_values_that_are_not_visible_are_null():
     result, _ = build_result(samples.collected(samples.values_ns(10)))
     assert result.server == Server()
     assert result.load == Load()
@@ -363,7 +363,7 @@ def halves(values: list[int]) -> list[ProviderResult]:
     return [ProviderResult(connections=8, received=count, sent=count) for count in counts]
 
 
-def test_several_providers_are_one_account():
+def test_several_providers_are_checked_as_one():
     values = samples.values_ns(2000)
     result, _ = build_result(samples.collected(values, providers=halves(values)))
     assert result.conservation.holds, result.conservation
@@ -371,7 +371,7 @@ def test_several_providers_are_one_account():
     assert (result.achieved.connections, result.achieved.subjects) == (116, 116)
 
 
-def test_a_reply_too_many_of_one_provider_does_not_make_up_for_one_too_few_of_another():
+def test_extra_and_missing_replies_of_providers_do_not_cancel_out():
     values = samples.values_ns(2000)
     one, two = halves(values)
     providers = [structs.replace(one, sent=one.sent + 1), structs.replace(two, sent=two.sent - 1)]
@@ -379,7 +379,7 @@ def test_a_reply_too_many_of_one_provider_does_not_make_up_for_one_too_few_of_an
     assert [check.name for check in conservation.checks if not check.holds] == ["providers"]
 
 
-def test_what_a_lost_worker_had_to_tell_is_said_to_be_missing():
+def test_results_of_lost_workers_are_listed_as_missing():
     values = samples.values_ns(2000)
     one, _ = halves(values)
     lost = ["provider 2 on host d: no result"]

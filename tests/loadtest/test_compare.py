@@ -1,4 +1,4 @@
-"""Runs side by side: what is a regression, what is not, and what is said about it."""
+"""Comparison of runs: which changes are regressions, and the text about them."""
 
 import csv
 import io
@@ -72,7 +72,7 @@ def cell(comparison, name, side=1):
     return next(row.cells[side] for row in comparison.rows if row.metric.path == name)
 
 
-def test_a_run_is_no_regression_of_itself(folder_of):
+def test_a_run_compared_with_itself_has_no_regression(folder_of):
     folder = folder_of("a", BASE)
     comparison = compared(folder, folder)
     assert comparison.regressions == []
@@ -115,20 +115,20 @@ def test_a_regression_names_the_metric_and_both_values(folder_of):
     assert compared(before, after, tolerance=0.25).regressions == []
 
 
-def test_the_first_loss_is_a_regression_however_much_is_tolerated(folder_of):
+def test_the_first_loss_is_a_regression_with_any_tolerance(folder_of):
     before, after = folder_of("before", BASE), folder_of("after", changed(achieved={"timed_out": 1}))
     (text,) = compared(before, after, tolerance=10.0).regressions
     assert text.startswith("timed out, per million: 0 in before, ")
     assert "from none" in text
 
 
-def test_losses_count_by_what_was_sent(folder_of):
+def test_losses_are_relative_to_the_number_sent(folder_of):
     short = folder_of("short", changed(achieved={"sent": 1000, "errors": 10}))
     long = folder_of("long", changed(achieved={"sent": 10_000, "errors": 100}))
     assert compared(short, long).regressions == []
 
 
-def test_a_maximum_is_judged_only_when_asked_for(folder_of):
+def test_a_maximum_is_judged_on_request_only(folder_of):
     before, after = folder_of("before", BASE), folder_of("after", changed(latency_us={"max": 1e9}))
     assert compared(before, after).regressions == []
     (text,) = compared(before, after, judged=["latency_us.max"]).regressions
@@ -159,7 +159,7 @@ def spread(*values):
         (spread(0), spread(1), "worse"),
     ],
 )
-def test_a_difference_within_the_spread_is_no_regression(before, after, verdict):
+def test_a_difference_within_the_spread_is_not_a_regression(before, after, verdict):
     assert judge_change(METRIC, before, after, 0.05)[1] == verdict
 
 
@@ -180,7 +180,7 @@ def test_repeated_runs_are_compared_by_their_medians(repeated_of):
     assert "within the spread" in as_markdown(noisy)
 
 
-def test_what_no_longer_holds_is_a_regression(folder_of):
+def test_a_check_that_no_longer_holds_is_a_regression(folder_of):
     before = folder_of("before", BASE)
     outcome = ThresholdOutcome(expr=BASE.thresholds[0].expr, value=200_000.0, holds=False)
     (missed,) = compared(before, folder_of("missed", changed(thresholds=[outcome]))).regressions
@@ -201,7 +201,7 @@ def test_a_run_that_failed_is_a_regression_and_has_no_metrics(folder_of):
     as_page(comparison)
 
 
-def test_a_failed_run_is_no_baseline(folder_of, repeated_of, capsys):
+def test_a_failed_run_cannot_be_the_baseline(folder_of, repeated_of, capsys):
     failed = structs.replace(BASE, error="host b is lost")
     good = str(folder_of("good", BASE))
     for folder in (folder_of("bad", failed), repeated_of("worse", failed)):
@@ -214,7 +214,7 @@ def test_a_failed_run_is_no_baseline(folder_of, repeated_of, capsys):
     assert compared(failed_later, folder_of("only", failed)).regressions == ["failed: only: host b is lost"]
 
 
-def test_a_judged_metric_that_is_gone_is_a_regression(folder_of):
+def test_a_missing_judged_metric_is_a_regression(folder_of):
     before = folder_of("before", changed(latency_us={"p99": 10_000.0}))
     after = folder_of("after", changed(latency_us=None, service_us=None, histograms=None))
     comparison = compared(before, after)
@@ -239,7 +239,7 @@ def test_complaints_are_compared_by_kind(folder_of):
     assert compared(after, before).regressions == []
 
 
-def test_of_a_broadcast_deliveries_are_lost_of_deliveries(folder_of):
+def test_in_a_broadcast_losses_are_relative_to_deliveries(folder_of):
     def broadcast(messages, received, missing):
         run = structs.replace(
             BASE.achieved, sent=messages, received=received, timed_out=missing, duplicates=missing
@@ -262,12 +262,12 @@ def test_of_a_broadcast_deliveries_are_lost_of_deliveries(folder_of):
     assert text.startswith("timed out, per million: 10 in many, 100 in few")
 
 
-def test_names_are_no_markup_on_the_terminal(folder_of):
+def test_names_are_not_taken_as_markup_on_the_terminal(folder_of):
     head = as_terminal(compared(folder_of("r[red]", BASE), folder_of("[bold]x", BASE))).splitlines()
     assert any("r[red]" in line and "[bold]x" in line for line in head[:3])
 
 
-def test_what_differs_besides_is_said(folder_of):
+def test_differences_of_scenario_and_environment_are_listed(folder_of):
     other = structs.replace(
         BASE,
         scenario={**BASE.scenario, "users": 7, "broker": {**BASE.scenario["broker"], "shards": 9}},
@@ -287,7 +287,7 @@ def test_what_differs_besides_is_said(folder_of):
     assert "scenario users: 100 in a, 7 in b" in as_markdown(comparison)
 
 
-def test_folders_of_the_same_name_are_told_apart(folder_of):
+def test_folders_of_the_same_name_get_different_names(folder_of):
     comparison = compared(folder_of("x/run", BASE), folder_of("y/run", BASE))
     assert comparison.names == ["x/run", "y/run"]
 
@@ -311,7 +311,7 @@ def test_every_form_has_every_judged_metric(folder_of):
     assert not re.search(r'(src|href)="https?:', page)
 
 
-def test_the_status_tells_and_regressions_go_to_standard_error(folder_of, tmp_path, capsys):
+def test_regressions_set_the_status_and_go_to_standard_error(folder_of, tmp_path, capsys):
     a, b = str(folder_of("a", BASE)), str(folder_of("b", changed(latency_us={"p99": 1e9})))
     assert main(["loadtest", "compare", a, a]) == 0
     assert "latency p99, ms" in capsys.readouterr().out
@@ -337,7 +337,7 @@ def test_the_status_tells_and_regressions_go_to_standard_error(folder_of, tmp_pa
         (b"[]", ""),
     ],
 )
-def test_what_is_no_result_is_one_line_and_status_2(folder_of, tmp_path, capsys, content, said):
+def test_a_folder_without_a_result_gives_one_line_and_status_2(folder_of, tmp_path, capsys, content, said):
     broken = tmp_path / "broken"
     broken.mkdir()
     if content is not None:
@@ -357,7 +357,7 @@ def test_what_is_no_result_is_one_line_and_status_2(folder_of, tmp_path, capsys,
         ({"thresholds": [ThresholdOutcome(expr="fast", value=1.0, holds=True)]}, 'threshold "fast"'),
     ],
 )
-def test_what_no_run_writes_is_one_line_that_names_the_file(
+def test_an_impossible_value_gives_one_line_that_names_the_file(
     folder_of, repeated_of, tmp_path, capsys, changes, said
 ):
     good = str(folder_of("good", BASE))
@@ -381,7 +381,7 @@ def test_what_no_run_writes_is_one_line_that_names_the_file(
         ("capacity.json", b"{}", "a search for the capacity; its probes can be compared"),
     ],
 )
-def test_other_folders_are_told_apart(folder_of, tmp_path, capsys, name, content, said):
+def test_other_result_folders_are_refused_with_a_reason(folder_of, tmp_path, capsys, name, content, said):
     other = tmp_path / "other"
     other.mkdir()
     (other / name).write_bytes(content)

@@ -43,14 +43,14 @@ def test_the_command_of_an_experiment_can_be_copied(tmp_path):
     assert f"\n```sh\n{SHOWN}\n```\n" in as_markdown(made)
 
 
-def test_a_count_among_the_objectives_is_no_latency(tmp_path):
+def test_an_objective_on_a_count_is_not_drawn_as_latency(tmp_path):
     found = search(tmp_path, slos=("latency_us.count < 1e9", "latency_us.stddev < 5000"))
     chart = capacity.draw_latency(found)
     assert chart.table.columns[2:] == ["p50, ms", "p99, ms", "p99.9, ms", "standard deviation, ms"]
     assert [label.text for label in chart.drawing.labels] == ["objective: standard deviation below 5 ms"]
 
 
-def test_names_are_no_markup_on_the_terminal(tmp_path):
+def test_names_are_not_taken_as_markup_on_the_terminal(tmp_path):
     name = "r[red] [/x]"
     assert f"Capacity of {name}" in as_terminal(search(tmp_path, name=name))
     made = series(scenario={"name": name})
@@ -59,7 +59,7 @@ def test_names_are_no_markup_on_the_terminal(tmp_path):
 
 @pytest.mark.parametrize("kind", ["capacity", "repeated"])
 @pytest.mark.parametrize("form", ["html", "markdown"])
-def test_a_document_that_no_experiment_writes_is_named_and_nothing_is_rendered(tmp_path, capsys, kind, form):
+def test_an_impossible_document_is_named_and_not_rendered(tmp_path, capsys, kind, form):
     path = tmp_path / f"{kind}.json"
     write_document(search(tmp_path) if kind == "capacity" else series(), path)
     path.write_text(json.dumps({**json.loads(path.read_text()), "scenario": {}}))

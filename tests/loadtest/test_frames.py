@@ -42,7 +42,7 @@ def sample(t_s, **changes):
     return Sample(t_s=t_s, phase="measuring", load_cpu_percent=None, **counts, **values, **changes)
 
 
-def test_the_summary_is_one_row_that_can_be_set_beside_others(run, result, tmp_path):
+def test_the_summary_is_one_row_that_can_be_concatenated(run, result, tmp_path):
     row = run.summary.loc["first"]
     assert row.scenario == "sample"
     assert row.achieved_received == row.latency_count == result.latency_us.count
@@ -58,7 +58,7 @@ def test_the_summary_is_one_row_that_can_be_set_beside_others(run, result, tmp_p
     assert both.latency_p99_us.isna().tolist() == [False, True]
 
 
-def test_percentiles_are_those_of_the_result(run, result):
+def test_the_percentiles_equal_the_results(run, result):
     at = run.percentiles.latency_us
     latency = result.latency_us
     asked = {50: latency.p50, 90: latency.p90, 95: latency.p95, 99: latency.p99, 99.9: latency.p99_9}
@@ -80,7 +80,7 @@ def test_percentiles_go_as_far_as_there_are_replies(tmp_path, count):
     assert min(beyond) < 2
 
 
-def test_every_percentile_is_what_so_many_values_do_not_exceed(run):
+def test_every_percentile_matches_the_sorted_values(run):
     values = sorted(samples.values_ns(2000))
     for percentile, latency_us in run.percentiles.latency_us.items():
         exact_us = values[max(0, -(-round(percentile * 1000) * len(values) // 100_000) - 1)] / 1000
@@ -158,7 +158,7 @@ def test_a_run_that_measured_nothing_has_empty_frames_with_their_columns(result,
     assert {"phase", "broker_rss_bytes"} <= set(run.timeline.columns)
 
 
-def test_units_are_in_the_names_of_what_is_no_count(run):
+def test_columns_that_are_not_counts_have_a_unit_in_their_name(run):
     units = (
         "_us",
         "_s",
@@ -181,7 +181,7 @@ def test_units_are_in_the_names_of_what_is_no_count(run):
         assert [column for column in fractions if not column.endswith((*units, "one_in"))] == []
 
 
-def test_what_is_no_result_folder_is_said(tmp_path):
+def test_a_folder_that_is_not_a_result_folder_is_refused_with_a_reason(tmp_path):
     with pytest.raises(ResultError, match="No such file"):
         loadtest.load_run(tmp_path / "nowhere")
     (tmp_path / "result.json").write_text('{"schema": 1')
@@ -228,13 +228,13 @@ def test_the_probes_of_a_search_and_their_runs(result, tmp_path):
         found.run(3)
 
 
-def test_what_is_no_search_is_said(run):
+def test_a_folder_that_is_not_a_search_is_refused_with_a_reason(run):
     with pytest.raises(ResultError, match=r"capacity\.json: No such file"):
         loadtest.load_capacity(run.folder)
 
 
 @pytest.mark.process
-def test_without_pandas_the_package_works_and_says_what_is_missing(run):
+def test_without_pandas_the_package_works_and_names_the_missing_extra(run):
     """Nothing but frames needs it."""
     code = (
         "import sys; sys.modules['pandas'] = None\n"

@@ -33,7 +33,7 @@ def test_each_cell_counts_its_values_exactly(seed):
         assert counts == expected
 
 
-def test_the_rows_are_an_eighth_of_a_decade_and_only_those_that_are_needed():
+def test_the_rows_are_an_eighth_of_a_decade_and_only_as_many_as_needed():
     values = [1_000_000, 5_000_000, 90_000_000]
     heatmap = build_heatmap([interval(0, values)])
     assert heatmap.edges_us[0] <= 1000
@@ -45,7 +45,7 @@ def test_the_rows_are_an_eighth_of_a_decade_and_only_those_that_are_needed():
     assert heatmap.counts[0][0] == heatmap.counts[0][-1] == 1
 
 
-def test_all_replies_are_in_it():
+def test_the_heat_map_has_all_replies():
     one, two = samples.values_ns(4000, 1), samples.values_ns(5001, 2)
     run = samples.collected([], requestors=[samples.requestor_result(v, seconds=7) for v in (one, two)])
     result, _ = build_result(run)
@@ -61,19 +61,19 @@ def test_long_runs_are_coarser_in_time(seconds, columns, width):
     assert sum(map(sum, heatmap.counts)) == sum(1 + second % 3 for second in range(seconds))
 
 
-def test_a_second_without_replies_is_an_empty_column_and_the_drain_belongs_to_the_last():
+def test_seconds_without_replies_are_empty_and_the_drain_is_in_the_last():
     heatmap = build_heatmap([interval(0, [10]), interval(3, [20], length_s=4.5)])
     assert [sum(column) for column in heatmap.counts] == [1, 0, 0, 1]
     assert heatmap.end_s == 7.5
 
 
-def test_without_replies_there_is_none():
+def test_without_replies_there_is_no_heat_map():
     assert build_heatmap([]) is None
     assert build_heatmap([interval(0, [])]) is None
     assert build_result(samples.collected([]))[0].heatmap is None
 
 
-def test_the_intervals_of_a_run_are_merged_before():
+def test_the_intervals_of_all_workers_are_merged_first():
     values = samples.values_ns(600)
     _, logged = merge_intervals(
         [samples.requestor_result(values[:200]), samples.requestor_result(values[200:])]

@@ -43,7 +43,7 @@ def test_an_empty_part_changes_nothing():
     assert Histogram.merged([empty]).values_at(["50"]) == [0]
 
 
-def test_values_outside_the_range_are_refused_loudly():
+def test_values_outside_the_range_raise_an_error():
     histogram = Histogram()
     histogram.record(LOWEST_NS)
     histogram.record(HIGHEST_NS)
@@ -57,7 +57,7 @@ def test_values_outside_the_range_are_refused_loudly():
 
 
 @pytest.mark.parametrize("text", ["", "HISTF", "not base64!", "HISTFAAAABAAAAAA", "aGVsbG8gd29ybGQ="])
-def test_what_is_no_histogram_is_refused(text):
+def test_a_text_that_is_not_a_histogram_is_refused(text):
     with pytest.raises(ValueError, match="HdrHistogram"):
         Histogram().add(text)
 
@@ -101,7 +101,7 @@ def test_the_log_has_interval_maxima_in_milliseconds():
     assert file.getvalue().splitlines()[-1] == "Tag=latency,0.000,1.000,2.500,HISTF"
 
 
-def test_the_distribution_file_has_the_forms_that_plotters_read():
+def test_the_distribution_file_can_be_read_by_plotters():
     values = samples.values_ns(1000)
     file = io.StringIO()
     histogram = Histogram.merged([samples.encode(values)])

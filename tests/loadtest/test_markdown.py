@@ -63,7 +63,7 @@ def seen(cpu_percent: float) -> HostSample:
     )
 
 
-def test_a_run_that_went_well():
+def test_the_report_of_a_successful_run():
     result = samples.result(command=["subjectbus", "loadtest", "run", "my scenario.toml"])
     text = Text(as_markdown(result))
     assert text.headings[0] == "Load test: sample"
@@ -86,7 +86,7 @@ def test_a_run_that_went_well():
     assert tomllib.loads(scenario)["users"] == 100
 
 
-def test_a_run_in_which_things_went_wrong():
+def test_the_report_of_a_run_with_failures():
     values = samples.values_ns(100)
     lost = samples.requestor_result(
         values, sent=103, timed_out=2, errors=1, server_errors=1, first_server_error="'Slow*'"
@@ -136,7 +136,7 @@ def test_a_run_that_measured_nothing():
     assert as_csv(build_result(run)[0]).startswith("measure,")
 
 
-def test_what_fails_is_told():
+def test_failed_checks_are_reported():
     trend = Trend(name="p99_us", slope_per_hour=5.0, limit=1.0, p_value=0.001, holds=False)
     result = samples.result(
         thresholds=[ThresholdOutcome(expr="achieved.errors == 0", value=None, holds=False)],

@@ -26,7 +26,7 @@ class Blind:
 
 
 def measure(**changes):
-    """A run, of which nothing but the latencies may be out of the ordinary."""
+    """Run a scenario, and check everything but the latencies."""
     settings = [f"{key}={value}" for key, value in {"timeout_s": 20, "providers": 4, **changes}.items()]
     with Interrupts() as interrupts:
         collected = run_scenario(load_scenario("autocomplete", settings), Options(), Blind(), interrupts)
@@ -42,7 +42,7 @@ def measure(**changes):
     return result
 
 
-def test_callers_who_wait_for_their_replies():
+def test_callers_that_wait_for_their_replies():
     """Ten callers whose replies take 50 ms make at most 200 requests a second, and 400 are due."""
     callers, rate, duration_s = 10, 400, 2
     result = measure(
@@ -62,13 +62,13 @@ def test_callers_who_wait_for_their_replies():
     assert result.achieved.rate <= (callers / DELAY_US * 1e6 * duration_s + callers) / duration_s
 
 
-def test_users_who_do_not_wait_for_their_replies():
+def test_users_that_do_not_wait_for_their_replies():
     result = measure(users=50, rate=500, warmup_s=0.5, duration_s=1, provider_delay=STALLING)
     assert result.latency_us.min >= result.service_us.min >= DELAY_US
     assert result.latency_us.mean >= result.service_us.mean
 
 
-def test_providers_that_are_asked_for_more_than_they_can_answer():
+def test_overloaded_providers():
     """One and a half times as much: their two threads are one server, which takes 5 ms for a request."""
     capacity, duration_s = 200, 2
     result = measure(

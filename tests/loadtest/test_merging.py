@@ -1,4 +1,4 @@
-"""Workers' measurements merged are those of one worker that had measured everything."""
+"""Merged measurements of workers equal the measurements of one worker that measures everything."""
 
 import math
 import os
@@ -40,7 +40,7 @@ def in_one(parts: list[list[int]]) -> tuple[HdrHistogram, list[int]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_counts_sums_and_percentiles_are_those_of_all_values_in_one_histogram(seed):
+def test_merging_gives_the_counts_sums_and_percentiles_of_all_values(seed):
     parts = workers(seed)
     latency, encoded = summarise([samples.moments(part) for part in parts])
     histogram, values = in_one(parts)
@@ -60,7 +60,7 @@ def test_counts_sums_and_percentiles_are_those_of_all_values_in_one_histogram(se
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_it_does_not_matter_who_measured_what_nor_in_which_order(seed):
+def test_the_result_does_not_depend_on_workers_or_their_order(seed):
     parts = [part for part in workers(seed) if part]
     together = summarise([samples.moments([value for part in parts for value in part])])
     assert summarise([samples.moments(part) for part in parts]) == together

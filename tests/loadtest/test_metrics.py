@@ -30,14 +30,14 @@ def test_every_metric_has_one_name_one_title_and_known_units(kind):
 
 
 @pytest.mark.parametrize("kind", ["requests", "broadcast"])
-def test_values_are_those_of_the_result(kind):
+def test_the_values_equal_the_results(kind):
     result = RUNS[kind]()
     for metric, value in measure(result).items():
         if metric.unit != "per million":
             assert value == value_at(result, metric.path)
 
 
-def test_every_reference_field_is_one():
+def test_every_reference_field_exists():
     for make in (RUNS["requests"], RUNS["broadcast"]):
         result = make()
         fields = [metric.reference for metric, _ in catalogue(result) if metric.reference]

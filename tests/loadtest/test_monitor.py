@@ -29,7 +29,7 @@ def watch():
     assert not any(thread.name == "monitor" for thread in threading.enumerate())
 
 
-def test_it_is_read_once_a_second_over_one_connection(watch, monkeypatch):
+def test_the_monitor_is_read_once_a_second_over_one_connection(watch, monkeypatch):
     monkeypatch.setattr(monitor, "_EVERY_S", 0.05)
     asked = []
     with FakeMonitor(telling(lambda: asked.append(time.monotonic()) or {"n": len(asked)})) as fake:
@@ -45,7 +45,7 @@ def test_it_is_read_once_a_second_over_one_connection(watch, monkeypatch):
     assert watching.slowest_s > 0
 
 
-def test_a_fresh_reading_begins_after_it_was_asked_for(watch, monkeypatch):
+def test_a_fresh_reading_begins_after_its_request(watch, monkeypatch):
     monkeypatch.setattr(monitor, "_EVERY_S", 60.0)
     state = {"n": 0}
     with FakeMonitor(telling(lambda: state)) as fake:
@@ -57,7 +57,7 @@ def test_a_fresh_reading_begins_after_it_was_asked_for(watch, monkeypatch):
         assert len(watching.readings) == 1
 
 
-def test_a_connection_that_was_closed_while_idle_is_no_failure(watch, monkeypatch):
+def test_a_kept_connection_closed_while_idle_does_not_count_as_failure(watch, monkeypatch):
     monkeypatch.setattr(monitor, "_EVERY_S", 60.0)
 
     def once(connection: socket.socket, _: threading.Event) -> None:
@@ -95,7 +95,7 @@ def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}", "no answer within 0.3 s"),
     ],
 )
-def test_garbage_is_a_failure_that_says_what_came(watch, monkeypatch, response, failure):
+def test_an_invalid_answer_is_a_failure_that_quotes_it(watch, monkeypatch, response, failure):
     monkeypatch.setattr(monitor, "_TIMEOUT_S", 0.3)
     with FakeMonitor(saying(response)) as fake:
         watching = watch(fake.url)
@@ -107,7 +107,7 @@ def test_garbage_is_a_failure_that_says_what_came(watch, monkeypatch, response, 
 
 
 @pytest.mark.parametrize("serve", [hanging, trickling])
-def test_nobody_waits_for_a_monitor_that_hangs(watch, monkeypatch, serve):
+def test_a_monitor_that_hangs_does_not_block_the_run(watch, monkeypatch, serve):
     # Who waited would wait for longer than a test may take.
     monkeypatch.setattr(monitor, "_TIMEOUT_S", 600.0)
     monkeypatch.setattr(monitor, "_JOIN_S", 600.0)
@@ -138,7 +138,7 @@ def test_a_monitor_that_disappears_and_comes_back(watch, monkeypatch):
     wait_until(lambda: watching.failures > before)
 
 
-def test_it_keeps_away_from_the_loads_processors(watch):
+def test_readings_avoid_the_loads_processors(watch):
     here = os.sched_getaffinity(0)
     seen = {}
 

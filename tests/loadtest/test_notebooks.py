@@ -77,7 +77,7 @@ def test_outputs_are_stripped(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_reads_results_by_the_public_names(path):
+def test_notebooks_use_public_names_only(path):
     lines = [line for cell in code_of(read(path)) for line in cell.source.splitlines()]
     imports = [line for line in lines if re.match(r"\s*(import|from)\s", line)]
     assert any(line.startswith("from loadtest import ") for line in imports)
@@ -86,7 +86,7 @@ def test_it_reads_results_by_the_public_names(path):
 
 @pytest.mark.process
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs_from_top_to_bottom_and_shows_something(path, render):
+def test_notebooks_run_completely_and_show_output(path, render):
     notebook = read(path)
     render.execute(notebook)
     outputs = [output for cell in code_of(notebook) for output in cell.outputs]
@@ -109,7 +109,7 @@ def test_it_runs_from_top_to_bottom_and_shows_something(path, render):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_page_shows_what_it_says_now(path):
+def test_the_page_of_a_notebook_is_up_to_date(path):
     page = (PAGES / f"{path.stem}.md").read_text(encoding="utf-8")
     for cell in read(path).cells:
         assert words_of(cell.source) in words_of(page), "run `make notebooks`"
@@ -122,7 +122,7 @@ def test_its_page_shows_what_it_says_now(path):
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "data").iterdir()), ids=lambda path: path.name)
-def test_data_are_small_result_folders_that_name_no_machines_paths(path):
+def test_the_data_is_small_and_has_no_paths_of_a_machine(path):
     files = [file for file in path.rglob("*") if file.is_file()]
     assert {file.name for file in files} <= {"result.json", "capacity.json"}
     assert sum(file.stat().st_size for file in files) < MOST_BYTES

@@ -117,7 +117,7 @@ def _status(pid: int, field: str) -> str:
 
 
 @pytest.mark.parametrize("line", [b"nonsense\n", b'{"command":"fly"}\n', b'{"command":"configure"}\n'])
-def test_a_worker_reports_what_it_cannot_obey(line):
+def test_a_worker_reports_an_invalid_command(line):
     worker = subprocess.Popen(
         [*PYTHON, "loadtest.workers.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -226,14 +226,14 @@ def test_the_more_connections_the_longer_a_process_may_take_to_end(tmp_path, mon
         many.kill()
 
 
-def test_leaving_the_fleet_ends_everything(broker):
+def test_leaving_the_context_ends_all_processes(broker):
     with RunProcesses() as other:
         other.providers.append(WorkerProcess("provider", provider(broker.addresses["tcp"]), HERE))
         pid = other.providers[0].pid
     assert not psutil.pid_exists(pid)
 
 
-def test_usage_between_two_looks():
+def test_usage_between_two_samples():
     cores = os.cpu_count()
     before, after = Usage(10.0, 3.0, 100), Usage(12.0, 4.0, 100)
     assert after.cpu_percent_since(before) == pytest.approx(100 * 1.0 / (2.0 * cores))
@@ -242,13 +242,13 @@ def test_usage_between_two_looks():
     assert before.cpu_percent_since(before) == 0.0
 
 
-def test_traffic_between_two_looks():
+def test_traffic_between_two_samples():
     before, after = Traffic(10.0, 1_000, 2_000), Traffic(12.0, 2_000, 5_000)
     assert after.bps_since(before) == (4_000.0, 12_000.0)
     assert before.bps_since(before) is None
 
 
-def test_a_brokers_traffic_is_what_it_counts(broker, processes):
+def test_the_traffic_of_a_broker_comes_from_its_counters(broker, processes):
     before = parse_traffic(fetch(broker), 1.0)
     worker = WorkerProcess("provider", provider(broker.addresses["tcp"]), HERE)
     processes.providers.append(worker)
@@ -261,7 +261,7 @@ def test_a_brokers_traffic_is_what_it_counts(broker, processes):
     assert parse_traffic({"wire_bytes_in": 1}, 1.0) is None
 
 
-def test_processes_are_summed_and_a_gone_one_is_not_visible():
+def test_processes_are_summed_and_an_ended_one_is_not_visible():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         both = Processes([os.getpid(), child.pid])
         alone = Processes([os.getpid()]).usage()
@@ -283,7 +283,7 @@ class Scripted:
         self.request_usage = lambda: lambda: next(usages)
 
 
-def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
+def test_usage_covers_the_measured_phase_and_memory_its_growth():
     meter = UsageMeter(None)
     broker = Scripted([Usage(0, 0, 1000), Usage(1, 9, 5000), Usage(2, 10, 6000), Usage(3, 11, 8000),
                        Usage(4, 12, 7000), Usage(5, 99, 9000)])  # fmt: skip
@@ -307,7 +307,7 @@ def test_the_window_is_the_measured_phase_and_memory_is_what_was_added():
     assert load.cpu_percent == pytest.approx(100 / os.cpu_count())
 
 
-def test_processor_time_is_told_over_no_less_than_a_few_steps_of_its_clock():
+def test_processor_time_is_averaged_over_several_ticks_of_its_clock():
     meter = UsageMeter(None)
     usages = [
         Usage(0, 0, 1),
@@ -321,7 +321,7 @@ def test_processor_time_is_told_over_no_less_than_a_few_steps_of_its_clock():
     assert percents == [None, None, None, pytest.approx(20 / os.cpu_count()), 0.0]
 
 
-def test_traffic_is_that_of_the_measured_phase_or_unknown():
+def test_traffic_covers_the_measured_phase_or_is_unknown():
     def net(looks):
         meter, told = UsageMeter(None), iter(looks)
         meter.watch_server([Scripted(Usage(at, at, 1) for at in range(6))])

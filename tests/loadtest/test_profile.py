@@ -1,4 +1,4 @@
-"""Profiles as scenarios describe them, as the engine is told them, and as runs follow them."""
+"""Profiles: in scenarios, in the configuration of the engine, and in the load of runs."""
 
 import random
 
@@ -65,7 +65,7 @@ def test_planned_requests_are_the_area_under_the_profile():
     assert load_scenario("http-byte").planned(0, 1) == 0
 
 
-def test_every_engine_is_told_of_it():
+def test_every_engine_gets_the_profile():
     expected = ((10.0, 0.0, 2.0),)
     assert share_requests(scenario(RAMP, "requestors=2"), ENGINE, 1).profile == expected
     assert share_requests(scenario(), ENGINE, 0).profile == ()
@@ -73,12 +73,12 @@ def test_every_engine_is_told_of_it():
     assert [share_broadcast(broadcast, ENGINE, index).profile for index in (0, 1)] == [expected] * 2
 
 
-def test_processes_of_one_run_take_turns():
+def test_send_times_of_processes_are_shifted_against_each_other():
     shares = [share_requests(scenario("requestors=4"), ENGINE, index) for index in range(4)]
     assert [share.phase for share in shares] == [0, 0.25, 0.5, 0.75]
 
 
-def test_providers_share_what_they_may_answer():
+def test_providers_share_the_limit_of_answers():
     told = scenario("providers=3", "provider_threads=2", "provider_rate=900")
     shares = [share_providers(told, ENGINE, index, 2) for index in (0, 1)]
     assert [(share.first_provider, share.providers, share.threads) for share in shares] == [
@@ -136,7 +136,7 @@ def test_providers_share_what_they_may_answer():
         ("provider_rate=-1", "provider_rate: expected float >= 0.0"),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(override, message):
+def test_an_unusable_profile_gives_one_line(override, message):
     with pytest.raises(ScenarioError) as caught:
         scenario(override)
     assert message in str(caught.value)
@@ -150,7 +150,7 @@ def test_a_closed_loop_has_no_profile():
 
 
 class Blind:
-    """Who looks at nothing."""
+    """A view that shows nothing."""
 
     def show(self, *_):
         """Sees no progress."""

@@ -52,7 +52,7 @@ def test_median_and_spread_of_each_metric():
     assert "| latency p99, ms | 12 | 10 | 30 | 166.7 % | 30 | 10 | 12 |" in as_markdown(summary)
 
 
-def test_a_bound_is_held_by_the_median_and_an_equality_by_each_run():
+def test_bounds_apply_to_the_median_and_equalities_to_each_run():
     summary = summary_of(run_of(30_000.0), run_of(10_000.0), run_of(12_000.0))
     latency, errors = summary.thresholds
     assert (latency.rule, latency.value, latency.held, latency.holds) == (
@@ -68,7 +68,7 @@ def test_a_bound_is_held_by_the_median_and_an_equality_by_each_run():
     assert "**fails**: latency_us.p99 < 15000: median 20,000; holds in 1 of 3 runs" in as_markdown(slow)
 
 
-def test_accounts_have_to_be_in_order_in_every_run():
+def test_checks_have_to_hold_in_every_run():
     unbalanced = structs.replace(BASE.conservation, holds=False, checks=[])
     summary = summary_of(run_of(10_000.0), run_of(10_000.0, conservation=unbalanced))
     assert summary.complaints == ["run-2: conservation"]
@@ -76,7 +76,7 @@ def test_accounts_have_to_be_in_order_in_every_run():
     assert "run-2: conservation" in as_page(summary)
 
 
-def test_a_failed_run_has_no_part_in_the_figures():
+def test_a_failed_run_is_not_part_of_the_figures():
     summary = summary_of(run_of(10_000.0), run_of(99_000.0, error="the broker is gone"))
     p99 = spread_of(summary, "latency_us.p99")
     assert (p99.values, p99.median) == ([10_000.0, None], 10_000.0)
@@ -106,7 +106,7 @@ def test_a_series_is_written_and_read_back(tmp_path):
     assert (read.runs, read.metrics, read.thresholds) == (summary.runs, summary.metrics, summary.thresholds)
 
 
-def test_the_reports_are_made_anew_and_told_as_text(tmp_path, capsys):
+def test_the_reports_are_made_again_and_printed_as_text(tmp_path, capsys):
     summary = series(tmp_path, [run_of(10_000.0 + number) for number in range(4)])
     assert main(["loadtest", "report", str(tmp_path)]) == 0
     assert (tmp_path / "report.html").read_text() == as_page(summary)
@@ -171,7 +171,7 @@ def test_two_runs_of_the_command(tmp_path):
 
 
 @pytest.mark.parametrize("times", ["1", "0", "many"])
-def test_fewer_than_two_are_no_series(tmp_path, capsys, times):
+def test_fewer_than_two_runs_are_refused(tmp_path, capsys, times):
     assert main(arguments(tmp_path / "none", "--repeat", times)) == 2
     assert "--repeat" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()

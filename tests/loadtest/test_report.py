@@ -91,7 +91,7 @@ def test_the_policy_allows_the_pages_own_script_and_no_other():
     assert "script-src" not in without
 
 
-def test_ids_are_unique_and_every_reference_leads_somewhere():
+def test_ids_are_unique_and_every_reference_has_a_target():
     page = Page(as_page(samples.result()))
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -103,7 +103,7 @@ def test_ids_are_unique_and_every_reference_leads_somewhere():
         assert reference in ids
 
 
-def test_a_sliver_at_the_end_draws_no_spike():
+def test_a_short_last_interval_is_merged_with_the_one_before():
     whole = {"p50_us": 1.0, "p99_us": 2.0, "max_us": 3.0}
     seconds = [Interval(start_s=n, end_s=n + 1, sent=100, received=90, **whole) for n in range(3)]
     sliver = Interval(start_s=3, end_s=3.001, sent=2, received=12, **whole)
@@ -144,7 +144,7 @@ def test_the_charts_are_named_drawings_in_the_pages_colours():
     assert all("var(--series-1)" in drawing for drawing in drawings[:3])
 
 
-def test_the_figures_thresholds_accounts_and_environment_are_in_it():
+def test_the_report_has_figures_thresholds_checks_and_environment():
     result = samples.result()
     text = Page(as_page(result)).text
     for title, (run, *_) in summary(result).items():
@@ -163,7 +163,7 @@ def test_the_figures_thresholds_accounts_and_environment_are_in_it():
     assert "fails" not in text
 
 
-def test_a_closed_loop_is_shown_as_one():
+def test_a_closed_loop_is_named_in_the_report():
     run = samples.collected(samples.values_ns(500), scenario=samples.scenario(rate=0.0, outstanding=1024))
     result = build_result(run)[0]
     assert result.requested.rate is None
@@ -224,7 +224,7 @@ def test_a_soak_has_its_trends_and_charts():
     assert 'id="section-soak"' not in as_page(samples.result())
 
 
-def test_a_soak_shows_what_it_saw_and_says_why_it_was_not_judged():
+def test_a_soak_that_was_not_judged_shows_its_data_and_the_reason():
     hidden = dict.fromkeys(("broker_rss_bytes", "broker_cpu_percent", "broker_descriptors"))
     soak = structs.replace(soaked(**hidden, broker_connections=None), note="too short to judge: 3 periods")
     result = samples.result(soak=soak)
@@ -238,7 +238,7 @@ def test_a_soak_shows_what_it_saw_and_says_why_it_was_not_judged():
     assert "by period" not in as_page(samples.result(soak=empty))
 
 
-def test_what_fails_is_said_to_fail():
+def test_failed_checks_are_shown_as_failures():
     outcome = ThresholdOutcome(expr="achieved.errors == 0", value=3, holds=False)
     text = Page(as_page(samples.result(thresholds=[outcome]))).text
     assert "achieved.errors == 0 is 3 fails" in text
@@ -259,7 +259,7 @@ def test_a_run_that_measured_nothing_still_has_a_report():
     assert "No reply was measured" in text
 
 
-def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
+def test_the_reference_is_compared_in_total_and_per_thread():
     result = samples.result(
         server=Server(
             cpu_percent=12.34,
@@ -314,7 +314,7 @@ def test_the_reference_is_set_beside_the_run_absolute_and_per_thread():
         (None, Server(), "500", "This run: a processor"),
     ],
 )
-def test_the_load_machine_is_not_taken_for_the_servers(target, server, per_thread, machine):
+def test_the_machine_of_the_load_is_not_taken_for_the_servers(target, server, per_thread, machine):
     result = samples.result(target=target, server=server)
     rows = summary(result)
     assert rows["requests/s"][2] == per_thread
@@ -436,7 +436,7 @@ class Gone(StringIO):
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "gone"), OSError(5, "gone")])
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("writes", range(12))
-def test_a_reader_that_has_gone_makes_it_silent_and_nothing_else(error, terminal, writes):
+def test_a_closed_pipe_stops_the_output_and_nothing_else(error, terminal, writes):
     file = Gone(error, writes)
     screen = Screen(file=file, force_terminal=terminal, width=120)
     console = Console(samples.scenario(), quiet=False, screen=screen)
@@ -462,7 +462,7 @@ def told(result=None, *, quiet: bool = False, terminal: bool = False) -> str:
     return file.getvalue()
 
 
-def test_elsewhere_than_on_a_terminal_it_is_a_line_a_second_then_the_table():
+def test_without_a_terminal_it_prints_a_line_a_second_then_the_table():
     said = told()
     assert "\x1b" not in said
     lines = said.splitlines()
@@ -476,7 +476,7 @@ def test_elsewhere_than_on_a_terminal_it_is_a_line_a_second_then_the_table():
     assert lines[-1] == "result folder: results/sample"
 
 
-def test_the_connect_phase_says_how_many_how_fast_and_how_long_still():
+def test_the_connect_phase_shows_count_rate_and_remaining_time():
     file = StringIO()
     screen = Screen(file=file, width=120, color_system=None)
     console = Console(samples.scenario(users=1_000_000), quiet=False, screen=screen)
@@ -501,5 +501,5 @@ def test_on_a_terminal_every_phase_has_its_bar():
     assert "result folder: results/sample" in said
 
 
-def test_quiet_says_nothing():
+def test_quiet_prints_nothing():
     assert told(quiet=True) == told(quiet=True, terminal=True) == ""

@@ -87,7 +87,7 @@ def test_each_chart_has_its_figures_as_a_table(run, page):
     assert [row[1] for row in latency.rows[:19]] == [number_text(value) for value in highest]
 
 
-def test_what_failed_and_what_is_missing_is_said_before_everything_else(plain):
+def test_failures_and_missing_results_come_first(plain):
     result = samples.four_hosts(20, 20, lost=True, missing=["requestor 2 on host c: no result"])
     page = as_page(structs.replace(result, intervals=[], histograms=None, timeline=[], heatmap=None))
     head = page.partition("<main>")[0]
@@ -99,7 +99,7 @@ def test_what_failed_and_what_is_missing_is_said_before_everything_else(plain):
     assert 'class="failures"' not in plain
 
 
-def test_what_is_planned_follows_the_profile():
+def test_the_planned_rate_follows_the_profile():
     plan = samples.scenario(rate=100.0, duration_s=4.0, profile=Ramp(from_=0.0, to=2.0))
     result = samples.result(scenario=msgspec.to_builtins(plan))
     seconds = [second(at, at + 1) for at in range(3)] + [second(3, 4.5)]
@@ -112,7 +112,7 @@ def test_what_is_planned_follows_the_profile():
     assert drawn.rows[0] == ["0.0", "25", "10", "9"]
 
 
-def test_of_a_broadcast_deliveries_are_planned():
+def test_in_a_broadcast_the_planned_rate_counts_deliveries():
     result = build_result(test_broadcast.collected(test_broadcast.broadcaster()))[0]
     drawn = over_time.throughput_chart(result).table
     assert drawn.columns[1:] == ["deliveries planned", "deliveries due", "deliveries received"]
@@ -124,7 +124,7 @@ def second(start_s: float, end_s: float, **changes) -> Interval:
     return structs.replace(plain, **changes)
 
 
-def test_the_send_lag_is_by_second_where_it_is_known(run, page, plain):
+def test_the_send_lag_is_shown_by_second_if_it_is_known(run, page, plain):
     assert over_time.send_lag_chart(run).table.columns[1] == "longest in the second"
     assert "2.30 ms after their planned time" in Page(page).text
     assert over_time.send_lag_chart(structs.replace(run, intervals=[second(0, 1)])) is None
@@ -153,7 +153,7 @@ def test_the_cells_of_the_heat_map_cover_each_count_once_and_no_other(run):
                 assert level + 1 == len(bounds) or count < bounds[level + 1]
 
 
-def test_the_heat_maps_table_loses_no_count(run):
+def test_the_table_of_the_heat_map_has_all_counts(run):
     table = distribution.tabulate(run.heatmap)
     assert len(table.rows) <= 20
     assert table.columns[1:4] == ["from 0.01 ms", "from 0.1 ms", "from 1 ms"]
@@ -198,7 +198,7 @@ def test_every_kind_of_error_that_occurred_is_listed_with_its_count(run, plain):
     assert "There were none of any kind" in plain
 
 
-def test_errors_over_time_are_what_counters_grew_by(run):
+def test_errors_over_time_are_the_growth_of_the_counters(run):
     looks = [
         structs.replace(
             run.timeline[0],
@@ -240,14 +240,14 @@ def codes(result: Result) -> list[str]:
         load_scenario("transports"),
     ],
 )
-def test_the_scenario_to_copy_is_the_one_that_was_run(tmp_path, plan):
+def test_the_scenario_to_copy_equals_the_scenario_of_the_run(tmp_path, plan):
     result = samples.result(scenario=msgspec.to_builtins(plan))
     path = tmp_path / "scenario.toml"
     path.write_text(codes(result)[-1])
     assert load_scenario(str(path)) == plan
 
 
-def test_the_command_is_the_one_that_was_given(run, page):
+def test_the_command_equals_the_given_command(run, page):
     command, again, _ = codes(run)
     assert shlex.split(command) == run.command
     assert command in Page(page).text
@@ -279,7 +279,7 @@ def test_each_host_has_its_environment_and_its_clock(run):
     assert tables(elsewhere, "Environment")[0].columns == ["", "this run", "a", "b", "c", "d"]
 
 
-def test_times_are_those_of_the_measured_phase(run):
+def test_times_count_from_the_measured_phase(run):
     clock = over_time.clock_of(run)
     assert clock.origin_s == samples.CONNECTING_S
     assert clock.points([(samples.CONNECTING_S + 1.5, 3.0)]) == [(1.5, 3.0)]
@@ -288,7 +288,7 @@ def test_times_are_those_of_the_measured_phase(run):
     assert (never.origin_s, never.since, never.measured_s) == (0.0, "the run began", None)
 
 
-def test_what_is_put_together_keeps_peaks_or_means():
+def test_merged_points_have_the_peak_or_the_mean():
     points = [(float(at), 1.0 + (at == 7)) for at in range(10)] + [(9.5, None)]
     assert over_time.gather(points, 0.0, 10.0, 2, "highest") == [(0.0, 1.0), (5.0, 2.0)]
     assert over_time.gather(points, 0.0, 10.0, 2, "mean") == [(0.0, 1.0), (5.0, 1.2)]
@@ -322,7 +322,7 @@ def test_a_report_of_five_hours_stays_small(run):
     assert "Each point is the highest of 30 seconds" in page
 
 
-def test_a_run_that_measured_nothing_shows_what_it_has(run):
+def test_a_run_without_measurements_shows_its_other_data(run):
     failed = samples.collected(
         [], error="host b (192.0.2.2): lost", requestors=[], providers=[], counters=None
     )
@@ -395,7 +395,7 @@ def lab(rgb: list[float]) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("theme", range(3), ids=["light", "dark", "print"])
-def test_colours_stand_out_and_are_told_apart_by_colour_blind_readers(plain, theme):
+def test_colours_have_contrast_and_differ_for_colour_blind_readers(plain, theme):
     blocks = re.findall(r":root \{([^}]*)\}", plain)
     assert len(blocks) == 3
     colours = dict(re.findall(r"--([\w-]+): (#\w+)", blocks[theme]))

@@ -186,7 +186,7 @@ def test_any_page_may_be_fetched(site):
         ("transports", {}, "ws://127.0.0.1:1", "takes no target"),
     ],
 )
-def test_a_target_of_another_kind_is_one_line(tmp_path, scenario, changes, target, error):
+def test_an_unsuitable_target_gives_one_line(tmp_path, scenario, changes, target, error):
     with pytest.raises(loadtest.ScenarioError, match=error) as raised:
         loadtest.run(scenario, target=target, out=tmp_path / "run", **changes)
     assert "\n" not in str(raised.value)
@@ -221,7 +221,7 @@ def test_transports_are_compared(tmp_path):
     assert "With one caller calls/s are:" in ended.stderr
 
 
-def test_a_comparison_that_is_interrupted_keeps_what_it_has(tmp_path):
+def test_an_interrupted_comparison_keeps_its_results(tmp_path):
     changes = {"sequential_calls": 100, "calls": 100_000_000, "outstanding": 4, "warmup_s": 0.1}
     command = commands.run_command(tmp_path / "run", "transports", **changes)
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

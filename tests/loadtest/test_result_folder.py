@@ -1,4 +1,4 @@
-"""Result folders: what is written onto disks that do not take it, and what is read that is none."""
+"""Result folders: writing to full or read-only disks, and reading folders with other content."""
 
 import csv
 import io
@@ -127,7 +127,7 @@ def fill(folder) -> None:
 
 
 @pytest.mark.process
-def test_a_disk_that_fills_up_is_said_and_what_is_there_is_whole(tmp_path, ran):
+def test_a_full_disk_is_reported_and_no_file_is_incomplete(tmp_path, ran):
     sizes = {path.name: path.stat().st_size for path in ran.iterdir()}
     room = sum(sizes.values()) - sizes["report.html"] // 2
     with mounted(tmp_path / "disk", f"size={room}") as disk:
@@ -145,7 +145,7 @@ def test_a_disk_that_fills_up_is_said_and_what_is_there_is_whole(tmp_path, ran):
 
 
 @pytest.mark.process
-def test_a_disk_that_is_full_before_the_run_is_said_before_it(tmp_path):
+def test_a_disk_that_is_full_before_the_run_is_reported_at_once(tmp_path):
     with mounted(tmp_path / "disk", "size=64k") as disk:
         fill(disk)
         ended = command(*RUN, folder=disk / "run")
@@ -155,7 +155,7 @@ def test_a_disk_that_is_full_before_the_run_is_said_before_it(tmp_path):
 
 
 @pytest.mark.process
-def test_a_folder_that_cannot_be_written_to_is_said_before_the_run(tmp_path):
+def test_a_folder_that_is_not_writable_is_reported_before_the_run(tmp_path):
     with mounted(tmp_path / "disk", "ro") as disk:
         for folder in (disk, disk / "run"):
             ended = command(*RUN, folder=folder)
@@ -164,7 +164,7 @@ def test_a_folder_that_cannot_be_written_to_is_said_before_the_run(tmp_path):
 
 
 @pytest.mark.process
-def test_a_report_that_does_not_fit_any_more_leaves_the_earlier_one(tmp_path, written, capsys):
+def test_a_report_that_does_not_fit_leaves_the_earlier_one(tmp_path, written, capsys):
     with mounted(tmp_path / "disk", "size=1m") as disk:
         shutil.copytree(written, disk / "run")
         before = {name: (disk / "run" / name).read_bytes() for name in FILES}
@@ -179,7 +179,7 @@ def test_a_report_that_does_not_fit_any_more_leaves_the_earlier_one(tmp_path, wr
     ("largest", "whole"),
     [("environment.json", []), ("report.html", [name for name in FILES if name != "report.html"])],
 )
-def test_a_file_that_may_not_grow_is_not_left_half(tmp_path, written, largest, whole):
+def test_a_file_that_reaches_its_size_limit_is_not_left_incomplete(tmp_path, written, largest, whole):
     least = (written / largest).stat().st_size - 1
     script = (
         # The checkout comes last: it has sources without the built extension.
@@ -243,7 +243,7 @@ def broken(text: str, how: str) -> bytes:
     ],
 )
 @pytest.mark.parametrize("form", ["html", "markdown", "csv"])
-def test_a_result_that_is_none_is_said_in_one_line_and_nothing_is_rendered(copy, capsys, how, said, form):
+def test_an_invalid_result_gives_one_line_and_is_not_rendered(copy, capsys, how, said, form):
     folder = copy
     path = folder / "result.json"
     path.write_bytes(broken(path.read_text(), how))
@@ -259,7 +259,7 @@ def test_a_result_that_is_none_is_said_in_one_line_and_nothing_is_rendered(copy,
 
 
 @pytest.mark.parametrize("kind", ["absent", "file", "empty", "folder in its place"])
-def test_what_is_no_result_folder_is_said(tmp_path, capsys, kind):
+def test_a_folder_that_is_not_a_result_folder_is_refused_with_a_reason(tmp_path, capsys, kind):
     folder = tmp_path / "run"
     if kind == "file":
         folder.write_text("")
@@ -288,7 +288,7 @@ def test_what_is_no_result_folder_is_said(tmp_path, capsys, kind):
         ),
     ],
 )
-def test_a_value_that_no_run_writes_is_said_and_nothing_is_half_rendered(copy, changes, said):
+def test_an_impossible_value_is_reported_and_nothing_is_rendered(copy, changes, said):
     folder = copy
     result = read_result(folder)
     before = {name: (folder / name).read_bytes() for name in FILES if name != "result.json"}
@@ -314,7 +314,7 @@ def test_a_folder_of_the_first_version_is_read_and_rendered(copy):
     assert (read_result(copy).heatmap, read_result(copy).missing) == (None, [])
 
 
-def test_figures_are_told_as_csv(written, capsys):
+def test_figures_are_printed_as_csv(written, capsys):
     result = read_result(written)
     assert cli.main(["loadtest", "report", str(written), "--format", "csv"]) == 0
     rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
@@ -342,7 +342,7 @@ def test_a_link_in_a_shared_folder_is_not_followed(tmp_path, monkeypatch):
     assert victim.read_text() == "mine"
 
 
-def test_a_folder_in_which_nothing_began_is_not_left_behind(tmp_path):
+def test_a_folder_without_a_run_is_removed(tmp_path):
     def fail():
         with claimed(tmp_path / "run"):
             assert (tmp_path / "run").is_dir()
@@ -354,7 +354,7 @@ def test_a_folder_in_which_nothing_began_is_not_left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["result.json", "capacity.json", "repeated.json"])
-def test_a_folder_that_is_taken_is_noticed_before_a_host_is_connected_to(tmp_path, capsys, file):
+def test_a_folder_in_use_is_refused_before_hosts_are_connected(tmp_path, capsys, file):
     hosts = tmp_path / "hosts.toml"
     hosts.write_text(
         '[[hosts]]\nname = "a"\naddress = "nowhere.invalid"\nroles = ["broker", "requestor", "provider"]\n'
@@ -366,7 +366,7 @@ def test_a_folder_that_is_taken_is_noticed_before_a_host_is_connected_to(tmp_pat
 
 
 @pytest.mark.process
-def test_what_was_collected_is_kept_if_no_result_can_be_made_of_it(tmp_path, capsys, monkeypatch):
+def test_collected_data_is_kept_if_no_result_can_be_built(tmp_path, capsys, monkeypatch):
     def fail(_collected):
         raise ValueError("histogram has 2 values, the sums have 1")
 

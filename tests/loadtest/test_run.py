@@ -213,7 +213,7 @@ def test_an_unreachable_target_is_exit_status_3_and_still_written(tmp_path):
     ("changes", "named"),
     [({"providers": 65_537, "provider_threads": 16}, "providers"), ({"broker.tcp": '"nowhere"'}, "tcp")],
 )
-def test_what_only_the_engine_can_refuse_is_exit_status_2_too(tmp_path, changes, named):
+def test_errors_that_only_the_engine_finds_are_exit_status_2(tmp_path, changes, named):
     ended = run(tmp_path / "run", "--quiet", **changes)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
@@ -221,7 +221,7 @@ def test_what_only_the_engine_can_refuse_is_exit_status_2_too(tmp_path, changes,
     assert not (tmp_path / "run").exists()
 
 
-def test_folders_named_like_the_packages_do_not_get_in_the_way(tmp_path):
+def test_folders_named_like_the_packages_are_not_imported(tmp_path):
     for package in ("subjectbus", "loadtest", "msgspec"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise SystemExit('the wrong package')")
@@ -229,7 +229,7 @@ def test_folders_named_like_the_packages_do_not_get_in_the_way(tmp_path):
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_run_goes_on_without_its_reader(tmp_path):
+def test_a_run_continues_after_its_output_is_closed(tmp_path):
     process = subprocess.Popen(command(tmp_path / "run"), stderr=subprocess.PIPE)
     process.stderr.readline()
     process.stderr.close()
@@ -238,7 +238,7 @@ def test_a_run_goes_on_without_its_reader(tmp_path):
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_a_run_goes_on_without_its_terminal(tmp_path):
+def test_a_run_continues_after_its_terminal_is_closed(tmp_path):
     ours, theirs = pty.openpty()
     process = subprocess.Popen(command(tmp_path / "run"), stderr=theirs)
     os.close(theirs)
@@ -273,7 +273,7 @@ def test_a_signal_does_not_stop_results_from_being_written(tmp_path, number):
     assert (tmp_path / "run" / "report.html").exists()
 
 
-def test_only_the_first_signal_raises_and_none_while_held():
+def test_only_the_first_signal_raises_and_held_signals_do_not():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     with Interrupts() as interrupts:
         with pytest.raises(KeyboardInterrupt):
@@ -299,7 +299,7 @@ def test_only_the_first_signal_raises_and_none_while_held():
         ({"users": 1, "providers": 2001, "provider_threads": 2}, "provider_threads="),
     ],
 )
-def test_each_thread_has_the_whole_limit(monkeypatch, changes, error):
+def test_each_thread_has_the_full_limit(monkeypatch, changes, error):
     monkeypatch.setattr(limits, "descriptors_allowed", lambda: 1100)
     scenario = Scenario(rate=1.0, load_driver="epoll", **changes)
     if error is None:
@@ -339,7 +339,7 @@ class Started:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_an_interrupted_run_ends_its_processes_and_writes_what_it_has(tmp_path, number):
+def test_an_interrupted_run_ends_its_processes_and_writes_its_data(tmp_path, number):
     started = Started(tmp_path / "run")
     assert len(started.children) == 3
     started.process.send_signal(number)

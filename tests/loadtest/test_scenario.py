@@ -22,7 +22,7 @@ def test_every_shipped_scenario_is_usable_and_described(name):
     assert parse_thresholds(load_scenario(name).thresholds)
 
 
-def test_the_million_connections_are_those_of_the_published_run():
+def test_the_million_scenario_matches_the_published_run():
     scenario = load_scenario("migratorydata-2016")
     assert scenario.users + scenario.providers == PUBLISHED_2016.connections == PUBLISHED_2016.subjects
     assert (scenario.request_bytes, scenario.reply_bytes, scenario.sweep) == (32, 256, True)
@@ -144,17 +144,17 @@ def test_an_unusable_broadcast_is_one_line(overrides, error):
     assert "\n" not in str(raised.value)
 
 
-def test_keys_of_a_broadcast_are_none_of_a_request():
+def test_keys_of_a_broadcast_are_refused_in_a_request():
     with pytest.raises(ScenarioError, match='subjects: not a key of the workload "request"'):
         load_scenario("autocomplete", ["subjects=3"])
 
 
-def test_several_overrides_may_only_together_be_usable():
+def test_overrides_are_checked_together():
     scenario = load_scenario("broadcast", ["publishers=3", "subjects=7", "processes=2"])
     assert (scenario.publishers, scenario.subjects, scenario.processes) == (3, 7, 2)
 
 
-def test_a_closed_loop_has_a_number_outstanding_instead_of_a_rate(tmp_path):
+def test_a_closed_loop_has_outstanding_requests_instead_of_a_rate(tmp_path):
     path = tmp_path / "closed.toml"
     path.write_text("users = 5\noutstanding = 8\n")
     scenario = load_scenario(str(path))
@@ -170,12 +170,12 @@ def test_a_closed_loop_has_a_number_outstanding_instead_of_a_rate(tmp_path):
         ("arrivals=poisson", "arrivals: poisson is not possible in a closed loop, which has no planned"),
     ],
 )
-def test_what_a_closed_loop_cannot_have(override, error):
+def test_keys_that_contradict_a_closed_loop_are_refused(override, error):
     with pytest.raises(ScenarioError, match=error):
         load_scenario("autocomplete", ["rate=0", "outstanding=8", "requestors=2", "threads=2", override])
 
 
-def test_a_soak_watches_for_growth_while_connections_come_and_go():
+def test_the_shipped_soak_judges_growth_under_churn():
     scenario = load_scenario("soak")
     assert (scenario.users, scenario.rate, scenario.churn_rate) == (100_000, 5_000, 100)
     assert (scenario.duration_s, scenario.soak.period_s) == (1800, 60)
@@ -199,7 +199,7 @@ def test_a_soak_watches_for_growth_while_connections_come_and_go():
         ("threads=50001", "churn_rate: 100000 users are too few for 50001 requestor threads"),
     ],
 )
-def test_what_a_soak_cannot_have(override, error):
+def test_keys_that_contradict_a_soak_are_refused(override, error):
     with pytest.raises(ScenarioError) as raised:
         load_scenario("soak", [override])
     assert error in str(raised.value)
@@ -211,7 +211,7 @@ def test_the_largest_seed_and_the_smallest_payloads_are_usable():
     assert (scenario.seed, scenario.request_bytes, scenario.reply_bytes) == (2**64 - 1, 16, 16)
 
 
-def test_a_value_cannot_smuggle_in_another_key():
+def test_a_value_cannot_set_another_key():
     with pytest.raises(ScenarioError, match="users: expected int, got str"):
         load_scenario("autocomplete", ["users=1\nrate=5"])
 
@@ -238,7 +238,7 @@ def test_the_nearest_scenario_is_suggested():
         load_scenario("autocompleet")
 
 
-def test_a_broken_file_is_named_with_its_place(tmp_path):
+def test_an_error_in_a_file_is_named_with_its_position(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text("users = ")
     with pytest.raises(ScenarioError, match=r"mine\.toml: .*"):

@@ -1,4 +1,4 @@
-"""The search for an edge, against servers that are made up and so known exactly."""
+"""Choice of rates in a search for the capacity, with simulated servers of known capacity."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ def explore(search, holds):
 
 
 @pytest.mark.parametrize("precision", [0.001, 0.02, 0.2])
-def test_the_edge_of_a_server_without_noise_is_found(precision):
+def test_the_capacity_of_a_server_without_noise_is_found(precision):
     for seed in range(20):
         limit, lowest = 10 ** random.Random(seed).uniform(1, 6), 10.0
         search = Search(lowest, None, precision)
@@ -36,7 +36,7 @@ def test_the_edge_of_a_server_without_noise_is_found(precision):
         assert len(tried) <= growth + bisection + 8, seed
 
 
-def test_a_failure_by_chance_near_the_edge_is_overruled():
+def test_a_chance_failure_near_the_capacity_is_corrected():
     seen = Counter()
 
     def holds(rate):
@@ -51,7 +51,7 @@ def test_a_failure_by_chance_near_the_edge_is_overruled():
     assert min(again) > 950
 
 
-def test_a_failure_by_chance_far_from_the_edge_is_overruled_too():
+def test_a_chance_failure_far_below_the_capacity_is_corrected():
     seen = Counter()
 
     def holds(rate):

@@ -1,4 +1,4 @@
-"""Soaks: periods and what is seen at their ends, and whole runs in which connections come and go."""
+"""Soaks: periods with their samples, and whole runs with churn."""
 
 import os
 import random
@@ -80,7 +80,7 @@ def test_a_steady_soak_holds_and_has_its_figures():
         ("broker_cpu_percent", lambda n: {"broker": Usage(60.0 * n, 30.0 * n + n * n, 200 * MB)}),
     ],
 )
-def test_what_grows_is_named(name, grown):
+def test_a_growing_series_is_named(name, grown):
     soak = build_soak(PLAN, [snapshot(n, **grown(n)) for n in range(31)], [requestor(30)])
     assert failing(soak) == [name]
     assert not soak.holds
@@ -103,14 +103,14 @@ def test_the_first_third_may_grow():
     assert build_soak(PLAN, settling, [requestor(30)]).holds
 
 
-def test_the_limits_are_those_of_the_plan():
+def test_the_limits_come_from_the_plan():
     leaking = [snapshot(n, broker=Usage(60.0 * n, 30.0 * n, (200 + n) * MB)) for n in range(31)]
     patient = SoakPlan(growth_percent_per_hour=GrowthLimits(broker_rss_bytes=40.0))
     assert build_soak(patient, leaking, [requestor(30)]).holds
 
 
 @pytest.mark.parametrize("periods", [0, 1, 13])
-def test_a_soak_too_short_to_judge_says_so_and_does_not_hold(periods):
+def test_a_soak_too_short_to_judge_does_not_hold_and_has_a_note(periods):
     soak = build_soak(PLAN, [snapshot(period) for period in range(periods + 1)], [requestor(periods)])
     judged = periods - periods // 3
     assert soak.note == (f"too short to judge: {judged} periods of 60 s after the first third, 10 are needed")
@@ -118,7 +118,7 @@ def test_a_soak_too_short_to_judge_says_so_and_does_not_hold(periods):
     assert build_soak(PLAN, [snapshot(period) for period in range(15)], [requestor(14)]).note is None
 
 
-def test_what_is_not_visible_is_not_judged():
+def test_series_that_are_not_visible_are_not_judged():
     hidden = [snapshot(n, broker=None, descriptors=None, connections=None) for n in range(31)]
     soak = build_soak(PLAN, hidden, [requestor(30)])
     assert [trend.name for trend in soak.trends] == ["load_rss_bytes", "p50_us", "p99_us"]
@@ -126,13 +126,13 @@ def test_what_is_not_visible_is_not_judged():
     assert soak.samples[0].broker_rss_bytes is None
 
 
-def test_a_period_that_nobody_saw_the_end_of_is_a_gap():
+def test_a_period_without_a_sample_at_its_end_is_a_gap():
     snapshots = [snapshot(period) for period in range(31) if period != 12]
     soak = build_soak(PLAN, snapshots, [requestor(30)])
     assert [sample.start_s for sample in soak.samples] == [60.0 * n for n in range(30) if n not in (11, 12)]
 
 
-def test_a_look_is_taken_once_at_the_end_of_each_period():
+def test_a_snapshot_is_taken_once_at_the_end_of_each_period():
     snapshots: list[Snapshot] = []
     watch = PeriodSampler(PLAN, 200.0, snapshots)
     for elapsed_s in (0.2, 1.2, 59.9, 60.1, 61.0, 119.0, 185.0, 199.0, 400.0):
@@ -142,7 +142,7 @@ def test_a_look_is_taken_once_at_the_end_of_each_period():
 
 
 @pytest.mark.parametrize("counters", [None, {}, {"connections": "many"}])
-def test_a_broker_that_does_not_tell_has_no_connections(counters):
+def test_a_broker_without_counters_has_no_number_of_connections(counters):
     snapshots: list[Snapshot] = []
     PeriodSampler(PLAN, 60.0, snapshots).sample(0.0, (None, None), lambda: None, lambda: counters)
     assert (snapshots[0].connections, snapshots[0].descriptors) == (None, None)
@@ -191,7 +191,7 @@ def test_descriptors_of_threads_with_tables_of_their_own_are_all_seen():
 
 
 @pytest.mark.process
-def test_the_brokers_own_count_of_connections_is_asked():
+def test_the_number_of_connections_comes_from_the_broker():
     with RunProcesses() as processes:
         broker = BrokerProcess(BrokerConfig(shards=2), HERE)
         processes.brokers.append(broker)
@@ -243,7 +243,7 @@ SHORT = {"users": 60, "warmup_s": 0.2, "churn_rate": 40, "soak.period_s": 1}
 
 @pytest.mark.process
 @pytest.mark.parametrize("transport", ["ws", "tcp"])
-def test_connections_come_and_go_and_nothing_is_lost(tmp_path, transport):
+def test_churn_loses_nothing(tmp_path, transport):
     ended = run(tmp_path / "run", **SHORT, transport=transport, requestors=2)
     result = read_result(tmp_path / "run")
     assert result.error is None

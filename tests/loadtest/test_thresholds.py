@@ -69,7 +69,7 @@ def test_an_unusable_threshold_is_one_line(expr, error):
     assert str(raised.value).startswith(f'threshold "{expr}": ')
 
 
-def test_the_paths_are_those_of_the_contract():
+def test_the_paths_match_the_documented_values():
     paths = set(value_paths())
     for section, names in {
         "achieved": "connections subjects sent received timed_out errors duplicates corrupt rate connect_s",

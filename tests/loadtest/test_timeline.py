@@ -116,7 +116,7 @@ def test_the_counts_of_the_intervals_are_the_run():
     assert sum(row["received"] for row in rows_of(result, "interval")) == result.achieved.received
 
 
-def test_every_column_says_its_unit_and_its_meaning_and_is_on_the_page():
+def test_every_column_has_unit_and_meaning_and_is_documented():
     schema, page = read(whole()).schema, PAGE.read_text()
     assert schema.names == list(COLUMNS)
     assert schema.metadata[b"subjectbus.timeline"] == b"1"
@@ -126,7 +126,7 @@ def test_every_column_says_its_unit_and_its_meaning_and_is_on_the_page():
         assert f"| `{field.name}` | {unit} | {meaning} |" in page
 
 
-def test_a_result_of_an_earlier_version_is_aligned_by_its_first_look_at_the_measured_phase():
+def test_an_earlier_versions_result_is_aligned_by_its_first_measured_sample():
     rows = rows_of(structs.replace(whole(), measured_from_s=None), "interval")
     assert [(row["time_s"], row["measured_s"]) for row in rows] == [(2.5, 0.0), (3.5, 1.0)]
 
@@ -139,7 +139,7 @@ def test_a_run_that_never_measured_has_a_time_line_too():
     assert read(samples.result(0, timeline=[], intervals=[])).num_rows == 0
 
 
-def test_of_several_runs_none_is_the_measured_phase():
+def test_a_comparison_of_transports_has_no_measured_time():
     result = structs.replace(whole(), transports=[], measured_from_s=None, intervals=[])
     assert all(row["measured_s"] is None for row in read(result).to_pylist())
 

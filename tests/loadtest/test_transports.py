@@ -1,4 +1,4 @@
-"""Scenarios over HTTP, and what is computed and said about a comparison of transports."""
+"""Scenarios over HTTP, and the figures and texts of a comparison of transports."""
 
 import re
 
@@ -17,7 +17,7 @@ from tests.loadtest import samples
 from tests.loadtest.rendered import as_markdown, as_page, summary
 
 
-def test_the_shipped_comparison_is_that_of_2014():
+def test_the_shipped_comparison_matches_the_published_one_of_2014():
     plan = load_scenario("transports")
     assert isinstance(plan, TransportsScenario)
     assert (plan.calls, plan.sequential_calls, plan.outstanding) == (2_000_000, 200_000, 64)
@@ -89,7 +89,7 @@ def test_an_unusable_scenario_is_one_line(name, overrides, error):
         ("transports", [], "ws", "takes no target"),
     ],
 )
-def test_a_target_that_the_scenario_cannot_have(name, overrides, transport, error):
+def test_a_target_that_does_not_suit_the_scenario_is_refused(name, overrides, transport, error):
     with pytest.raises(ScenarioError, match=re.escape(error)):
         with_transport(load_scenario(name, overrides), transport)
 
@@ -104,7 +104,7 @@ def test_a_target_that_the_scenario_cannot_have(name, overrides, transport, erro
         ("tcp", "ws", "ws"),
     ],
 )
-def test_a_target_decides_what_the_scenario_leaves_open(scenario, target, transport):
+def test_a_target_sets_the_transport_that_the_scenario_leaves_open(scenario, target, transport):
     plan = load_scenario("autocomplete", [f"transport={scenario}"])
     assert with_transport(plan, target).transport == transport
 
@@ -138,7 +138,7 @@ def test_statuses_are_added_and_shown():
     assert "by status: 500: 2, 503: 4." in as_page(result)
 
 
-def test_a_run_ends_with_the_calls_that_it_was_to_make():
+def test_a_run_ends_after_the_given_number_of_calls():
     scenario = samples.scenario(rate=0.0, outstanding=4, calls=2000)
     for count, holds in ((2000, True), (1999, False)):
         values = samples.values_ns(count)
@@ -191,7 +191,7 @@ def comparison(**rates: float):
     )
 
 
-def test_the_transports_stand_side_by_side_for_each_number_of_callers():
+def test_there_is_a_table_for_each_number_of_callers():
     one, many = tables(comparison().transports)
     assert (one.title, many.title) == ("One caller", "64 callers")
     assert one.columns[1:] == [
@@ -211,24 +211,24 @@ def test_the_transports_stand_side_by_side_for_each_number_of_callers():
     assert by_name["load CPU per call, µs"] == ["-"] * 4
 
 
-def test_where_time_tells_nothing_apart_bytes_and_processor_time_do():
+def test_equal_times_are_compared_by_bytes_and_processor_time():
     said = findings(comparison().transports)
     assert said[0] == (
         "With one caller calls/s are: TCP 22,000, WebSocket 21,000, REST with connections kept 20,000, "
         "REST with a connection for each call 4,000."
     )
     assert said[1] == (
-        "With one caller REST with connections kept is as quick as WebSocket; what tells them apart is "
+        "With one caller REST with connections kept is as quick as WebSocket; it takes "
         "530 bytes on the wire for each call against 340, 240 of them heads and 12.0 µs of the server's CPU "
         "against 9.5."
     )
-    assert "takes 5.00 times the time of what kept connections take, and 88.0 µs more" in said[2]
+    assert "takes 5.00 times the time of kept connections, and 88.0 µs more" in said[2]
     assert "5.25 times the time of WebSocket's and 5.50 times the time of TCP's" in said[3]
     assert "of REST: 1.81 times and 2.88 times." in said[3]
     assert [text.startswith("With 64 callers") for text in said] == [False] * 4 + [True] * 4
 
 
-def test_where_time_tells_them_apart_it_is_said():
+def test_different_times_are_compared_as_a_ratio():
     said = findings(comparison(rest=10_500.0).transports)
     assert "kept takes 2.00 times the time of WebSocket's; besides, it takes 530 bytes" in said[1]
 

@@ -1,4 +1,4 @@
-"""Series that grow, series that only look like it: known by how they were made."""
+"""Trends of generated series, with and without growth."""
 
 import math
 import random
@@ -39,7 +39,7 @@ def broken(series, percent, seeds=200) -> float:
 
 @pytest.mark.parametrize("count", [MIN_VALUES, 20, 60, 200])
 @pytest.mark.parametrize("memory", [0.0, 0.6])
-def test_noise_is_hardly_ever_taken_for_growth(count, memory):
+def test_noise_is_rarely_taken_for_growth(count, memory):
     def rss(seed):
         return [RSS * (1 + 0.01 * value) for value in noise(count, seed, memory=memory)]
 
@@ -84,7 +84,7 @@ def test_latency_that_more_than_doubles_within_an_hour_is_found_however_long_the
         assert broken(slowing, P99_PERCENT, seeds=50) >= 0.9
 
 
-def test_growth_within_the_limit_is_allowed_however_certain():
+def test_growth_within_the_limit_is_allowed_even_if_significant():
     slow = [RSS * (1 + 0.04 * at / HOUR_S) for at in minutes(60)]
     trend = judge(slow, RSS_PERCENT)
     assert trend.holds
@@ -106,11 +106,11 @@ def test_growth_within_the_limit_is_allowed_however_certain():
     ],
     ids=["constant", "one step", "falling", "one spike", "alternating", "zero"],
 )
-def test_what_is_no_growth(values):
+def test_series_without_significant_growth_hold(values):
     assert judge(values, RSS_PERCENT).holds
 
 
-def test_anything_out_of_nothing_is_growth():
+def test_any_growth_from_0_is_above_the_limit():
     assert not judge([float(number) for number in range(20)], 5.0).holds
 
 
@@ -120,7 +120,7 @@ def test_too_few_values_are_not_judged_and_do_not_hold(count):
     assert (trend.slope_per_hour, trend.p_value, trend.holds) == (None, None, False)
 
 
-def test_the_slope_is_not_moved_by_wild_values():
+def test_outliers_do_not_change_the_slope():
     times = minutes(21)
     values = [7.0 + 2.0 * at for at in times]
     assert theil_sen(times, values) == pytest.approx(2.0)
@@ -141,12 +141,12 @@ def test_the_slope_respects_gaps():
         ([number // 2 for number in range(10)], 40, 120),
     ],
 )
-def test_the_statistic_where_it_is_known(values, score, variance):
+def test_the_statistic_matches_known_values(values, score, variance):
     z = (score - 1) / math.sqrt(variance)
     assert mann_kendall(values) == pytest.approx(0.5 * math.erfc(z / math.sqrt(2)), rel=1e-6)
 
 
-def test_a_rise_and_the_same_fall_mirror_each_other():
+def test_a_rise_and_the_same_fall_have_mirrored_results():
     values = noise(30, 5)
     rise = [value + 0.1 * number for number, value in enumerate(values)]
     fall = [-value for value in rise]
@@ -154,7 +154,7 @@ def test_a_rise_and_the_same_fall_mirror_each_other():
     assert mann_kendall([1.0] * 30) == 1.0
 
 
-def test_the_more_values_resemble_each_other_the_less_a_rise_says():
+def test_correlated_values_make_a_rise_less_significant():
     rising = [number + 3 * value for number, value in enumerate(noise(40, 3))]
     waves = [number + 6 * math.sin(number / 4) for number in range(40)]
     assert mann_kendall(rising) < 1e-4
@@ -166,7 +166,7 @@ def _score(values):
     return sum((b > a) - (b < a) for index, a in enumerate(values) for b in values[index + 1 :])
 
 
-def test_the_series_of_these_tests_are_as_alike_as_they_say():
+def test_the_test_series_have_the_stated_correlation():
     values = noise(5000, 1, memory=0.6)
     products = sum(a * b for a, b in pairwise(values)) / sum(value * value for value in values)
     assert products == pytest.approx(0.6, abs=0.05)

@@ -1,4 +1,4 @@
-"""Whole runs beside the broker's own view: both sides count the same, or it is said that they do not."""
+"""Whole runs compared with the broker's counters: both sides agree, or the difference is reported."""
 
 import json
 import selectors
@@ -223,7 +223,7 @@ class Running:
         return self.process.returncode, "".join([*self.said, rest])
 
 
-def test_another_clients_messages_are_the_difference(tmp_path, start_broker):
+def test_messages_of_another_client_appear_as_the_difference(tmp_path, start_broker):
     broker = start_broker()
     words = ("--target", broker.url("ws"), "--monitor-url", broker.monitor_url)
     running = Running(tmp_path / "run", "autocomplete", *words, rate=200)
@@ -272,7 +272,7 @@ def find_nats(addresses):
 
 
 @pytest.mark.process
-def test_a_difference_on_the_own_broker_fails_the_run(tmp_path):
+def test_a_difference_from_the_own_broker_fails_the_run(tmp_path):
     running = Running(tmp_path / "run", "autocomplete", rate=200)
     with running.held():
         publish_aside(find_nats(listeners(psutil.Process(running.process.pid))), 5)
@@ -302,7 +302,7 @@ NO_MONITOR = "this is not the monitor listener"
     ],
     ids=["hanging", "trickling", "426", "no JSON", "no HTTP"],
 )
-def test_a_monitor_that_is_none_is_refused_before_the_first_connection(
+def test_a_url_without_a_monitor_is_refused_before_the_first_connection(
     tmp_path, start_broker, serve, failure
 ):
     broker = start_broker()
@@ -316,7 +316,7 @@ def test_a_monitor_that_is_none_is_refused_before_the_first_connection(
     assert broker.varz()["total_connections"] == 0
 
 
-def test_a_monitor_that_nobody_listens_at_is_refused(tmp_path, broker):
+def test_an_unreachable_monitor_is_refused(tmp_path, broker):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -327,7 +327,7 @@ def test_a_monitor_that_nobody_listens_at_is_refused(tmp_path, broker):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_monitor_that_disappears_leaves_what_it_has_told(tmp_path, start_broker):
+def test_readings_of_a_monitor_that_disappears_are_kept(tmp_path, start_broker):
     broker = start_broker()
 
     def counters():
@@ -352,7 +352,7 @@ def test_a_monitor_that_disappears_leaves_what_it_has_told(tmp_path, start_broke
     assert [sample for sample in result.timeline if sample.broker is not None]
 
 
-def test_an_unreachable_target_is_said_whatever_its_monitor_says(tmp_path, start_broker):
+def test_an_unreachable_target_is_reported_even_if_its_monitor_answers(tmp_path, start_broker):
     broker = start_broker()
     with socket.socket() as refusing:
         refusing.bind(("127.0.0.1", 0))
@@ -372,7 +372,7 @@ def test_an_unreachable_target_is_said_whatever_its_monitor_says(tmp_path, start
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("--monitor-url", "http://127.0.0.1:1"), "--monitor-url: the own broker's is read anyway"),
+        (("--monitor-url", "http://127.0.0.1:1"), "--monitor-url: needs a target"),
         (
             ("--target", "nats://127.0.0.1:1", "--monitor-url", "nats://127.0.0.1:1"),
             '"nats://127.0.0.1:1" is not the URL of a monitor listener',
@@ -387,7 +387,7 @@ def test_an_unusable_monitor_is_one_line(tmp_path, words, error):
     assert not (tmp_path / "run").exists()
 
 
-def test_the_monitor_goes_on_while_others_ask(tmp_path, start_broker):
+def test_the_monitor_is_read_while_others_read_it(tmp_path, start_broker):
     """The reading connection does not count among the sessions, nor do others of the monitor."""
     broker = start_broker()
     words = ("--target", broker.url("ws"), "--monitor-url", broker.monitor_url)

@@ -1,1 +1,1 @@
-"""The wheel, opened and installed."""
+"""Tests of the wheels and of the container image."""

@@ -94,7 +94,7 @@ def fill(dist: Path, wheel: Path) -> None:
 
 
 def configuration(builder: Builder) -> dict[str, Any]:
-    """What the image says about itself."""
+    """Return the configuration of the image."""
     described = json.loads(builder("inspect", "--type", "image", "subjectbus"))
     config: dict[str, Any] = described["Docker"]["config"]
     return config

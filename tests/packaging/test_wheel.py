@@ -1,4 +1,4 @@
-"""What a user installs: the wheel, opened, then installed in a clean environment and used from elsewhere."""
+"""The wheel: its content, and its use after an installation into a clean environment."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_one_wheel_serves_every_python(wheel: Path) -> None:
     assert version == metadata(wheel)["Version"]
 
 
-def test_contents(wheel: Path) -> None:
+def test_the_wheel_has_the_expected_files(wheel: Path) -> None:
     """Both packages with their data, every source file of them, and nothing else."""
     shipped = {name for name in names(wheel) if ".dist-info/" not in name}
     tracked = {
@@ -95,7 +95,7 @@ def test_contents(wheel: Path) -> None:
     } <= shipped
 
 
-def test_metadata(wheel: Path) -> None:
+def test_the_wheel_has_the_projects_metadata(wheel: Path) -> None:
     fields = metadata(wheel)
     assert fields["License-Expression"] == "Apache-2.0"
     assert fields["Requires-Python"] == ">=3.11"

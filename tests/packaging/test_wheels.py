@@ -89,7 +89,7 @@ def test_there_is_a_wheel_for_every_platform(folder: Path) -> None:
         assert wheel.name.startswith(f"subjectbus-{metadata(wheel)['Version']}-cp311-abi3-")
 
 
-def test_sums_are_those_of_the_files(folder: Path) -> None:
+def test_the_checksums_match_the_files(folder: Path) -> None:
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, check=False
     )
@@ -97,7 +97,7 @@ def test_sums_are_those_of_the_files(folder: Path) -> None:
     assert len(done.stdout.splitlines()) == len(list(folder.iterdir())) - 1
 
 
-def test_each_extension_is_for_its_machine_and_needs_no_more_than_its_tag_says(folder: Path) -> None:
+def test_each_extension_needs_no_more_than_its_platform_tag_allows(folder: Path) -> None:
     """By auditwheel, which knows the versions of symbols that each tag allows.
 
     Auditwheel takes glibc's `libc.so` for musl's where both are, so musl's symbols have a test of their own.
@@ -113,7 +113,7 @@ def test_each_extension_is_for_its_machine_and_needs_no_more_than_its_tag_says(f
         assert "libc.so.6" in needed(file)
 
 
-def test_musl_has_every_symbol_that_the_extension_wants(folder: Path) -> None:
+def test_musl_has_every_symbol_that_the_extension_needs(folder: Path) -> None:
     """The rest is the stable interface of Python."""
     if not MUSL.exists():
         skip("musl is not installed (Debian: apt-get install musl)")
@@ -125,7 +125,7 @@ def test_musl_has_every_symbol_that_the_extension_wants(folder: Path) -> None:
     assert {name for name in missing if not name.startswith(("Py", "_Py"))} == set()
 
 
-def test_the_bill_of_materials_names_the_crates_and_no_place(folder: Path) -> None:
+def test_the_bill_of_materials_names_the_crates_without_paths(folder: Path) -> None:
     """CycloneDX, in the wheel (PEP 770)."""
     for wheel in wheels(folder).values():
         (name,) = (name for name in names(wheel) if ".dist-info/sboms/" in name)
@@ -146,7 +146,7 @@ def test_the_bill_of_materials_names_the_crates_and_no_place(folder: Path) -> No
                 assert [entry["alg"] for entry in crate["hashes"]] == ["SHA-256"], name
 
 
-def test_the_extension_names_no_place_either(folder: Path) -> None:
+def test_the_extension_contains_no_paths(folder: Path) -> None:
     for wheel in wheels(folder).values():
         with zipfile.ZipFile(wheel) as archive:
             content = archive.read("subjectbus/_core.abi3.so")

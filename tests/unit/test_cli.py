@@ -88,7 +88,7 @@ def test_no_command_shows_the_help(capsys):
     assert "Commands:" in capsys.readouterr().err
 
 
-def test_the_version_is_that_of_the_distribution(capsys):
+def test_the_version_equals_the_distributions(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.split()[-1] == version("subjectbus") == subjectbus.__version__
 

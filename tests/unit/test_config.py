@@ -16,7 +16,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_only_what_was_set_is_passed_on():
+def test_only_keys_that_were_set_are_passed_on():
     assert json.loads(load_config(None, {}).to_json()) == {}
     assert json.loads(BrokerConfig(shards=2, echo=False).to_json()) == {"shards": 2, "echo": False}
 
@@ -82,7 +82,7 @@ def test_every_key_has_a_described_flag():
         assert options[name].help
 
 
-def test_a_flag_of_a_table_stands_beside_the_files(tmp_path, monkeypatch):
+def test_flags_and_file_may_set_keys_of_the_same_table(tmp_path, monkeypatch):
     path = write(tmp_path, 'allowed_hosts = ["a.example"]\n[websocket]\norigins = ["https://a.example"]\n')
     configs = []
 
@@ -114,7 +114,7 @@ def test_tables_are_merged_key_by_key():
     assert settings.merge(Outer(), Outer(table=Table(one=1))) == Outer(table=Table(one=1))
 
 
-def test_the_keys_and_types_are_those_of_the_broker():
+def test_the_keys_and_types_match_the_brokers():
     defaults = json.loads(_core.default_broker_config())
     assert set(defaults) == set(BrokerConfig.__struct_fields__)
     assert isinstance(msgspec.convert(defaults, BrokerConfig), BrokerConfig)

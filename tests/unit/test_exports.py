@@ -9,14 +9,14 @@ import subjectbus.errors
 
 
 @pytest.mark.parametrize("package", [subjectbus, loadtest])
-def test_public_names_exist_once_and_in_order(package):
+def test_public_names_exist_once_and_are_sorted(package):
     assert package.__all__ == sorted(set(package.__all__))
     for name in package.__all__:
         assert getattr(package, name) is not None
 
 
 @pytest.mark.parametrize("module", [subjectbus.errors, loadtest.errors])
-def test_the_documented_tree_is_the_tree(module):
+def test_the_documented_tree_of_errors_matches_the_classes(module):
     documented: dict[str, str] = {}
     path: list[str] = []
     for line in module.__doc__.splitlines():

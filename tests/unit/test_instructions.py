@@ -79,7 +79,7 @@ def test_a_count_below_the_record_passes_and_asks_for_an_update(compare):
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1_140_000, 0), (1_160_000, 1)])
-def test_another_compiler_is_named_and_tolerated_more(compare, count, expected):
+def test_another_compiler_is_named_and_has_a_larger_tolerance(compare, count, expected):
     status, said = compare({**COUNTS, "ws::decode::one": count}, rustc="1.91.0")
     assert status == expected
     assert "rustc 1.90.0, this is 1.91.0" in said
@@ -98,7 +98,7 @@ def test_another_target_is_not_compared(compare):
         ({**COUNTS, "ws::batch::new": 5}, "ws::batch::new is not in the record"),
     ],
 )
-def test_a_benchmark_without_counterpart_fails(compare, counts, named):
+def test_a_benchmark_that_only_one_side_has_fails(compare, counts, named):
     status, said = compare(counts)
     assert status == 1
     assert named in said

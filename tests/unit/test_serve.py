@@ -49,7 +49,7 @@ def test_the_ready_line_names_listeners_that_accept_and_sigterm_drains():
     assert " kind=draining reason=SIGTERM " in logged
 
 
-def test_a_second_signal_ends_it_at_once():
+def test_a_second_signal_ends_the_broker_at_once():
     with serving(*ANY, "--lame-duck-grace-s", "100") as process:
         match = re.search(r"tcp=127\.0\.0\.1:(\d+)", process.stdout.readline())
         # Without a client the drain would be over at once.
@@ -61,7 +61,7 @@ def test_a_second_signal_ends_it_at_once():
             assert process.wait(10) == 128 + signal.SIGTERM
 
 
-def test_a_shard_that_fails_ends_it_with_a_line_that_says_why():
+def test_a_shard_that_fails_ends_the_broker_with_a_one_line_reason():
     require_driver("uring")
     command = [sys.executable, "-P", str(ROOT / "tests" / "rings.py"), "serve"]
     with subprocess.Popen(
@@ -118,13 +118,13 @@ def test_the_soft_descriptor_limit_is_raised_to_the_hard_one():
     subprocess.run([sys.executable, "-P", "-c", code], check=True)
 
 
-def test_too_few_descriptors_are_said_with_both_numbers(monkeypatch):
+def test_too_few_descriptors_are_reported_with_both_numbers(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 20_000))
     limits.require_descriptors("the broker", 20_000 - limits.DESCRIPTOR_MARGIN)
     with pytest.raises(LimitError, match=r"the broker needs 20001 open files, but the hard limit is 20000"):
         limits.require_descriptors("the broker", 20_001 - limits.DESCRIPTOR_MARGIN)
 
 
-def test_no_limit_allows_everything(monkeypatch):
+def test_without_a_limit_any_number_of_connections_is_allowed(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
     limits.require_descriptors("the broker", 10**12)

@@ -75,7 +75,7 @@ def test_an_embedded_broker_takes_free_ports():
         assert Monitor(one.monitor_url).sample().varz.connections == 0
 
 
-def test_it_says_whether_it_runs():
+def test_is_running_is_true_between_start_and_end():
     server = Server(config())
     assert not server.is_running
     with pytest.raises(BrokerError, match="has not been started"):
@@ -85,7 +85,7 @@ def test_it_says_whether_it_runs():
     assert not server.is_running
 
 
-def test_waiting_lets_signals_through():
+def test_signals_are_handled_while_waiting():
     with Server(config()) as server:
         before = signal.signal(signal.SIGALRM, lambda *_: server.stop())
         try:
@@ -95,7 +95,7 @@ def test_waiting_lets_signals_through():
             signal.signal(signal.SIGALRM, before)
 
 
-def test_the_end_of_the_block_delivers_what_waits():
+def test_the_end_of_the_block_delivers_waiting_messages():
     with Server(config()) as server:
         client = connected(server)
         client.sendall(b"CONNECT {}\r\nSUB a 1\r\n" + b"PUB a 1000\r\n" + b"x" * 1000 + b"\r\nPING\r\n")
@@ -109,7 +109,7 @@ def test_the_end_of_the_block_delivers_what_waits():
     assert (account["delivered"], account["pending"], sum(account["dropped"].values())) == (1, 0, 0)
 
 
-async def test_an_asynchronous_block_lets_clients_of_its_loop_take_what_waits():
+async def test_clients_in_the_event_loop_can_read_at_the_end_of_an_async_block():
     received = []
 
     async def take(message):
@@ -124,7 +124,7 @@ async def test_an_asynchronous_block_lets_clients_of_its_loop_take_what_waits():
     assert received == [b"%d" % number for number in range(1000)]
 
 
-def test_the_end_of_the_block_hides_no_exception(monkeypatch):
+def test_the_end_of_the_block_does_not_hide_an_exception(monkeypatch):
     def fail(*_arguments):
         raise BrokerError("shard 0 has failed")
 
@@ -144,16 +144,16 @@ def test_the_end_of_the_block_hides_no_exception(monkeypatch):
         enter_and_raise(None)
 
 
-def test_its_text_shows_what_was_set():
+def test_the_representation_shows_the_keys_that_were_set():
     assert repr(Server(BrokerConfig(shards=2))) == "Server(BrokerConfig(shards=2))"
 
 
-def test_true_is_not_an_address():
+def test_true_is_refused_as_an_address():
     with pytest.raises(ValueError, match="tcp: true is not an address"):
         BrokerConfig(tcp=True)
 
 
-def test_a_drain_ends_it():
+def test_a_drain_ends_the_broker():
     server = Server(config(lame_duck_grace_s=0.0, lame_duck_duration_s=0.0))
     server.start()
     server.drain()
@@ -178,7 +178,7 @@ def test_more_connections_than_descriptors_are_refused_with_the_number():
         Server(config(driver="epoll", shards=1, max_connections=allowed + 1)).start()
 
 
-def test_every_call_says_that_a_shard_has_failed():
+def test_every_call_reports_that_a_shard_has_failed():
     require_driver("uring")
     server = Server(config(driver="uring", shards=2))
     server.start()

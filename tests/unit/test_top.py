@@ -38,7 +38,7 @@ EVIL = "a\x1b[2J\x07\x9b31m\u202e\r\n\x7f\u2028[red]"
         ("http://proxy/nats/varz/", Endpoint("proxy", 8222, "/nats")),
     ],
 )
-def test_urls(url, endpoint):
+def test_urls_are_parsed(url, endpoint):
     assert Endpoint.parse(url) == endpoint
     assert Endpoint.parse(str(endpoint)) == endpoint
 
@@ -62,7 +62,7 @@ def test_urls(url, endpoint):
         ("http://broker/\x1b[2J", "percent-encoded"),
     ],
 )
-def test_unusable_urls(url, why, capsys):
+def test_unusable_urls_are_refused(url, why, capsys):
     with pytest.raises(UsageError, match=why):
         Endpoint.parse(url)
     assert cli.main(["top", url, "--once"]) == 2
@@ -110,14 +110,14 @@ def test_bad_answers_are_one_line_and_status_3(answer, said, flags, capsys):
 
 
 @pytest.mark.parametrize("form", ["{}/varz", "{}/varz/", "{}"])
-def test_other_forms_of_the_url_reach_the_same(form, capsys):
+def test_other_forms_of_the_url_reach_the_same_monitor(form, capsys):
     with serving(documents()) as url:
         asked = form.format(url if "varz" in form else url.removeprefix("http://"))
         assert cli.main(["top", asked, "--once", "--json", "--interval", "0.1"]) == 0
     assert json.loads(capsys.readouterr().out)["url"] == url
 
 
-def test_nobody_listens(capsys):
+def test_a_closed_port_is_an_error(capsys):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -125,7 +125,7 @@ def test_nobody_listens(capsys):
     assert capsys.readouterr().err == f"subjectbus: error: {url}/varz: connection refused\n"
 
 
-def test_nobody_answers():
+def test_a_silent_server_is_an_error():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = Endpoint("127.0.0.1", silent.getsockname()[1])
         with pytest.raises(MonitorError, match=r"no answer within 0\.05 s"):
@@ -133,7 +133,7 @@ def test_nobody_answers():
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.0 200 OK\r\n\r\n{"])
-def test_an_answer_that_trickles_for_ever_is_given_up(answer):
+def test_a_very_slow_answer_times_out(answer):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         is_over = threading.Event()
 
@@ -202,7 +202,7 @@ def look(answers=None) -> Sample:
         return Monitor(Endpoint.parse(url)).sample(sort="msgs_to", limit=1)
 
 
-def test_rates_go_by_the_brokers_clock():
+def test_rates_use_the_brokers_clock():
     meter = RateMeter(min_interval_s=1.0)
     meter.add(look())
     assert meter.rates is None
@@ -231,7 +231,7 @@ def test_a_broker_that_started_again_has_no_rates_yet(again):
 
 
 def evil_documents(shards: int = 1, clients: int = 40):
-    """Everything that others choose is hostile."""
+    """Return documents in which every text from clients is hostile."""
     answers = documents(server_name=EVIL, version=EVIL, driver=EVIL, uptime=EVIL)
     for key in ("name", "lang", "version", "type", "ip", "uptime", "idle"):
         answers["/connz"]["connections"][0][key] = EVIL
@@ -254,7 +254,7 @@ def draw(answers, columns: int, rows: int, *, shows_keys: bool = False) -> str:
 
 @pytest.mark.parametrize(("shards", "clients"), [(1, 40), (64, 40), (64, 1)])
 @pytest.mark.parametrize("shows_keys", [False, True], ids=["tables", "keys"])
-def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(shards, clients, shows_keys):
+def test_the_screen_fits_and_has_no_control_characters(shards, clients, shows_keys):
     sample = look(evil_documents(shards, clients))
     for columns, rows in product([40, 80, 120, 160, 300], [9, 19, 20, 24, 60]):
         drawn = draw(sample, columns, rows, shows_keys=shows_keys)
@@ -269,7 +269,7 @@ def test_the_picture_fits_and_has_nothing_that_a_terminal_acts_on(shards, client
 
 
 @pytest.mark.parametrize("columns", [80, 100, 132, 200])
-def test_the_last_line_is_not_cut_off(columns):
+def test_the_last_line_is_complete(columns):
     last = draw(documents(), columns, 24).splitlines()[-1].rstrip()
     assert last.startswith("q quit  ? keys  space pause  s next order")
     assert "…" not in last
@@ -277,7 +277,7 @@ def test_the_last_line_is_not_cut_off(columns):
 
 
 @pytest.mark.parametrize("columns", [40, 80, 100, 200])
-def test_all_keys_are_shown_when_asked_for(columns):
+def test_all_keys_are_shown_on_request(columns):
     drawn = draw(documents(), columns, 24, shows_keys=True)
     for key, order in view.KEYS.items():
         assert f" {key} by {order} " in drawn
@@ -293,7 +293,7 @@ def shards_of(drawn: str) -> int:
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_free_lines_are_the_shards(columns):
+def test_free_lines_show_more_shards(columns):
     drawn = draw(evil_documents(shards=8, clients=1), columns, 24)
     assert shards_of(drawn) == 8
     assert "of 8 shards" not in drawn
@@ -320,7 +320,7 @@ def test_a_drain_is_in_the_header(columns, capsys):
 
 
 @pytest.mark.parametrize("columns", [80, 160])
-def test_subjects_say_over_what_time(columns, capsys):
+def test_the_heading_of_subjects_names_the_time(columns, capsys):
     answers = documents()
     answers["/subjects"]["seconds"] = 48.2
     heading = "HOTTEST SUBJECTS over the last 48 s"
@@ -343,7 +343,7 @@ def test_a_narrow_screen_keeps_the_column_of_the_order():
 
 
 @pytest.mark.parametrize("flags", [["--once"], ["--once", "--json"]], ids=["text", "json"])
-def test_once_has_nothing_that_a_terminal_acts_on(flags, capsys):
+def test_once_prints_no_control_characters(flags, capsys):
     with serving(evil_documents()) as url:
         assert cli.main(["top", url, "--interval", "0.1", *flags]) == 0
     said = capsys.readouterr().out
@@ -401,7 +401,7 @@ def test_a_fetch_is_interrupted_by_another_thread():
     assert failures == [f"{monitor.endpoint}/varz: the connection was closed without an answer"]
 
 
-def test_no_more_is_read_than_is_wanted():
+def test_an_answer_above_the_limit_is_refused():
     with (
         serving({"/varz": {"long": "x" * 1000}}) as url,
         Monitor(url, max_bytes=100) as monitor,

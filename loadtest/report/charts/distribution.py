@@ -21,7 +21,7 @@ _PERCENTILE_TICKS = (
     (1.0, "0 %"), (10.0, "90 %"), (100.0, "99 %"), (1e3, "99.9 %"), (1e4, "99.99 %"), (1e5, "99.999 %"),
     (1e6, "6 nines"), (1e7, "7 nines"), (1e8, "8 nines"), (1e9, "9 nines"),
 )  # fmt: skip
-"""1 / (1 - share) and labels."""
+"""Ticks of the percentile axis: 1 / (1 - share), and labels."""
 _OPEN_END = 10 ** (1 / 8)
 """Height of the last row of a heat map, which has no upper end, as a factor."""
 _ROWS = 20
@@ -37,7 +37,7 @@ def percentile_chart(result: Result) -> Chart | None:
     latency = Histogram.merged([result.histograms.latency])
     curves = [Curve(terms.latency, latency)]
     columns: list[tuple[str, Latency | None]] = [(terms.latency, result.latency_us)]
-    # Without a plan both are the same, and a broadcast has no service time.
+    # Without planned times, latency and service time are the same. A broadcast has no service time.
     if result.histograms.service is not None and not is_closed_loop(result):
         curves.append(Curve(terms.unplanned, Histogram.merged([result.histograms.service])))
         columns.append((terms.unplanned, result.service_us))
@@ -132,7 +132,7 @@ def heatmap_chart(heatmap: Heatmap | None, events: str) -> Chart | None:
 
 
 def levels(highest: int) -> list[int]:
-    """Return the lowest count of each colour, each about the same multiple of the one before, from 1 on."""
+    """Return the lowest count of each colour, from 1 on, evenly spaced on a logarithmic scale."""
     bounds = [round(highest ** (level / HEAT_LEVELS)) for level in range(HEAT_LEVELS)]
     return sorted(set(bounds))
 
@@ -178,7 +178,7 @@ def _edges_ms(heatmap: Heatmap) -> list[float]:
     """Return the edges of the rows with an end for the last one; a first edge of 0 is moved up."""
     edges = [us / _US_PER_MS for us in heatmap.edges_us]
     edges.append(edges[-1] * _OPEN_END)
-    if edges[0] <= 0:  # which a logarithmic scale does not have
+    if edges[0] <= 0:  # a logarithmic scale has no 0
         edges[0] = edges[1] / _OPEN_END
     return edges
 

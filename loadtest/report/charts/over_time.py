@@ -19,7 +19,7 @@ from loadtest.scenario.load import scenario_of
 _US_PER_MS = 1e3
 _SHORTEST_S = 0.5
 _POINTS = 600
-"""Points of a line, at most: more than the page has pixels for would only make the page larger."""
+"""Largest number of points of a line; more points than pixels would only make the page larger."""
 _ROWS = 20
 _S_PER_MINUTE, _S_PER_HOUR = 60.0, 3600.0
 _SCALES = ((3 * _S_PER_HOUR, _S_PER_HOUR, "hours"), (10 * _S_PER_MINUTE, _S_PER_MINUTE, "minutes"))
@@ -113,13 +113,13 @@ class Clock:
     """Length of the measured phase, which is shaded; None if nothing was measured or shaded."""
 
     def points(self, samples: Iterable[Point]) -> list[Point]:
-        """Return points on the run's clock as points on this one."""
+        """Return points on the run's clock as points on this clock."""
         return [(at - self.origin_s, value) for at, value in samples]
 
 
 @dataclass(frozen=True)
 class WorkloadTerms:
-    """The words of a workload."""
+    """Terms for the requests and replies of a workload."""
 
     events: str
     latency: str
@@ -149,7 +149,7 @@ _BROADCAST = WorkloadTerms(
 
 
 def terms_of(result: Result) -> WorkloadTerms:
-    """Return the words of the result's workload."""
+    """Return the terms for the result's workload."""
     terms = _REQUESTS if result.broadcast is None else _BROADCAST
     return replace(terms, latency=terms.unplanned) if is_closed_loop(result) else terms
 
@@ -180,7 +180,7 @@ def latency_chart(result: Result) -> Chart | None:
 
 
 def throughput_chart(result: Result) -> Chart | None:
-    """Draw what was planned, sent and received in each second."""
+    """Draw the planned, sent and received counts of each second."""
     intervals = merge_short_last_interval(result.intervals)
     if not intervals:
         return None
@@ -198,7 +198,7 @@ def throughput_chart(result: Result) -> Chart | None:
 
 
 def send_lag_chart(result: Result) -> Chart | None:
-    """Draw how late a request of each second was sent at worst; None if no second has a send lag."""
+    """Draw the longest send lag of each second; None if no second has a send lag."""
     seconds = result.intervals
     if is_closed_loop(result) or not any(second.max_send_lag_us for second in seconds):
         return None
@@ -208,7 +208,7 @@ def send_lag_chart(result: Result) -> Chart | None:
 
 
 def machine_charts(result: Result) -> list[Chart]:
-    """Draw a chart for each measure of the hosts, and those of the run's own processes."""
+    """Draw a chart for each measure of the hosts, and charts of the run's own processes."""
     clock, charts = clock_of(result), []
     for name, title, unit, field, scale in _PER_HOST:
         if name == "host-retransmits" and has_no_retransmits(result.hosts):
@@ -230,14 +230,14 @@ def machine_charts(result: Result) -> list[Chart]:
 
 
 def has_no_retransmits(hosts: Sequence[Host]) -> bool:
-    """Return whether retransmitted segments were counted, and there was none."""
+    """Return whether retransmitted segments were counted and their number is 0."""
     counts = [sample.retransmits_per_s for host in hosts for sample in host.samples]
     seen = [count for count in counts if count is not None]
     return bool(seen) and not any(seen)
 
 
 def soak_charts(soak: Soak) -> list[Chart]:
-    """Draw memory, latency, processor time and connections by period; what was never visible is left out."""
+    """Draw memory, latency, processor time and connections by period; charts without values are left out."""
     charts = []
     for name, title, unit, lines in _SOAK:
         series = [
@@ -411,7 +411,7 @@ def _tabulate(series: Sequence[Series], start_s: float, end_s: float, how: str) 
 
 
 def _layer(number: int, count: int) -> Style:
-    """Return a look by which lines below are broad and whole, to show on both sides of those above."""
+    """Return a style that keeps overlapping lines visible: lower lines are wide, upper lines are thin."""
     dashes = "6 4" if number == count - 1 and number else ""
     return replace(line_style(number, 2.0 + 2.6 * (count - 1 - number)), dashes=dashes)
 
@@ -428,7 +428,7 @@ def _levels(samples: Sequence[Struct], field: str, scale: float = 1.0, time: str
 
 
 def _increases(counts: Sequence[Point]) -> list[Point]:
-    """Return the rates between readings; none if a counter falls, because a process ended or began anew."""
+    """Return the rates between readings; none if a counter falls, since a process ended or restarted."""
     return [
         (later_s, (after - before) / (later_s - earlier_s))
         for (earlier_s, before), (later_s, after) in pairwise(counts)

@@ -14,16 +14,16 @@ from loadtest.report.document import Block, Reach, Table
 SERIES, HEAT_LEVELS = 6, 8
 """Colours of the page: `--series-1` and so on, `--heat-1` and so on from the fewest to the most."""
 WIDTH = 720.0
-"""Units of the drawing across; the page scales the drawing to its own width."""
+"""Width of the drawing in its units; the page scales the drawing to its own width."""
 Point = tuple[float, float | None]
-"""Across and up, in the values of the axes; None leaves a gap."""
+"""Horizontal and vertical position in the values of the axes; None leaves a gap."""
 
 _DASHES = ("", "6 3", "1.5 2.5", "8 3 2 3")
 _DOTTED = 60
-"""Points up to which each is marked."""
+"""Largest number of points of a line whose points are marked."""
 _TOP, _RIGHT, _BOTTOM = 24.0, 14.0, 42.0
 _LETTER = 5.8
-"""Width of a letter of the ticks, at most."""
+"""Largest width of a letter in the labels of the ticks."""
 _MOST_TICKS = 7
 _FEW_DECADES = 3
 _MARGIN = 0.02
@@ -111,7 +111,7 @@ class Style:
 
     @property
     def css(self) -> str:
-        """The properties of the element."""
+        """CSS properties of the element."""
         dashes = f";stroke-dasharray:{self.dashes}" if self.dashes else ""
         return f"stroke:var(--{self.colour});stroke-width:{self.width:g}{dashes}"
 
@@ -124,7 +124,7 @@ def line_style(number: int, width: float = 2.0) -> Style:
 
 @dataclass(frozen=True)
 class Shape:
-    """A path, in the plot; `title` is shown under the pointer without any script."""
+    """Path in the plot; `title` is shown under the pointer without any script."""
 
     kind: Literal["line", "dots", "fill", "rule", "cross"]
     path: str
@@ -169,7 +169,7 @@ class Drawing:
     labels: Sequence[Label]
     keys: Sequence[Key]
     data: Mapping[str, Any] | None
-    """Axes and values for the script; None without any that it could show."""
+    """Axes and values for the script. None if it has nothing to show."""
     width: float = WIDTH
     top: float = _TOP
 
@@ -229,7 +229,7 @@ class Canvas:
         self.keys.append(Key(f"crossed out: {label}", "stroke:none"))
 
     def band(self, low: float, high: float) -> None:
-        """Shade the plot between two values across, behind all else."""
+        """Shade the plot between two horizontal positions, behind all other shapes."""
         left, right = (self._left(min(max(value, self.x.low), self.x.high)) for value in (low, high))
         path = f"M{left:.1f} 0H{right:.1f}V{self.plot_height:g}H{left:.1f}z"
         self.shapes.insert(0, Shape("fill", path, "fill:var(--band)"))
@@ -257,7 +257,7 @@ class Canvas:
         self.shapes.append(Shape("fill", path, css, title))
 
     def write(self, x: float, y: float, text: str) -> None:
-        """Write a text just above a place of the plot."""
+        """Write a text directly above a place of the plot."""
         self.labels.append(Label(self.left + self._left(x), _TOP + self._down(y) - 4, text))
 
     def finish(self, name: str, title: str, table: Table, caption: str = "") -> Chart:

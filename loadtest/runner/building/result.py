@@ -1,4 +1,4 @@
-"""Builds one result from the results of the workers, the samples and the broker's counters.
+"""Building of a run's result from the results of the workers, the samples and the broker's counters.
 
 Several requestors count as one: their counts, integer sums and histograms are added. Every mean, deviation
 and percentile is computed once, from the total.

@@ -1,1 +1,1 @@
-"""Chromium, and the page that it is given."""
+"""Chromium and the page that it opens."""

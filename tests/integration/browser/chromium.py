@@ -1,4 +1,4 @@
-"""Chromium without a window, and what it is told through its DevTools protocol."""
+"""Chromium without a window, controlled through its DevTools protocol."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def running(browser: str, profile: Path, *arguments: str) -> Iterator[Path]:
 
 
 class Tab:
-    """A page that is looked at from outside."""
+    """A page of the browser, controlled from the test."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
@@ -111,7 +111,7 @@ class Tab:
 
 
 def is_error(event: dict[str, Any]) -> bool:
-    """Whether an event tells of an error or a warning in the page."""
+    """Return whether an event reports an error or a warning in the page."""
     parameters = event.get("params", {})
     match event["method"]:
         case "Runtime.exceptionThrown":
@@ -145,7 +145,7 @@ def lines(path: Path) -> list[str]:
 
 
 def page_address(port: str) -> str:
-    """The WebSocket of the tab that the browser began with."""
+    """Return the URL of the WebSocket of the browser's first tab."""
 
     def find() -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as response:
