@@ -73,7 +73,7 @@ def draw_consoles(folder: Path) -> None:
         load = start_load(str(server.ws_url), folder / "load")
         try:
             while server.counters()["connections"] < USERS:
-                assert load.poll() is None, f"the load test ended with status {load.returncode}"
+                assert load.poll() is None, load.communicate()[1]
                 time.sleep(0.2)
             time.sleep(SEEN_S)
             draw_terminal(monitor_url, IMAGES / "top.svg")
@@ -95,7 +95,9 @@ def start_load(target: str, out: Path) -> subprocess.Popen[bytes]:
     words = [word for change in changes for word in ("--set", change)]
     # As a module, the command would be the checkout's sources, which lack the extension.
     command = [str(Path(sys.executable).with_name("subjectbus")), "loadtest", "run", "autocomplete"]
-    return subprocess.Popen([*command, "--target", target, *words, "--quiet", "--out", str(out)])
+    return subprocess.Popen(
+        [*command, "--target", target, *words, "--quiet", "--out", str(out)], stderr=subprocess.PIPE
+    )
 
 
 def draw_terminal(monitor_url: str, path: Path) -> None:

@@ -21,8 +21,8 @@ except ImportError as error:
         raise
     # Python looks into the current folder first, and a checkout has the sources only.
     raise ImportError(
-        f"{_folder} has no compiled extension, it is the source of subjectbus: start Python in another folder, "
-        "or compile the extension into this one (make develop)"
+        f"{_folder} is the source of subjectbus, without the compiled extension: "
+        "start Python in another folder, or compile the extension into this one (make develop)"
     ) from error
 
 __version__ = _core.__version__

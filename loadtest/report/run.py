@@ -147,43 +147,20 @@ def _load_sections(result: Result) -> Iterator[Section]:
     if result.soak is not None:
         yield _soak(result)
     yield _machines(result)
+    yield _reference(result)
 
 
 def _summary(result: Result) -> Section:
-    reference = result.reference
-    sees_server = result.target is None or result.server.cpu_percent is not None
-    cores = int(result.environment.get("cores", 0)) if sees_server else 0
-    rows = [row for row in side_by_side(result) if not row[0].minor]
     facts = [
         Fact(
             metric.title,
             metric.text(ours),
-            [] if theirs is None else [f"{reference.label}: {metric.text(theirs)}"],
+            [] if theirs is None else [f"{result.reference.label}: {metric.text(theirs)}"],
         )
-        for metric, ours, theirs in rows
+        for metric, ours, theirs in side_by_side(result)
         if metric.path in HEADLINE and ours is not None
     ]
-    model, threads = (result.environment.get(name, ABSENT) for name in ("cpu_model", "cores"))
-    machine = f"{model}, {threads} hardware threads"
-    blocks: list[Block] = [
-        Headline(facts),
-        Text(
-            f"Published: {reference.name}; {reference.hardware}. "
-            f"{'This run' if sees_server else 'Load machine'}: {machine}. {_PER_THREAD_NOTE}",
-            is_note=True,
-        ),
-        Table(
-            ["measure", "this run", reference.label, "this run, per hardware thread",
-             f"{reference.label}, per hardware thread"],
-            [
-                [metric.title, metric.text(ours), metric.text(theirs),
-                 metric.text(_of_a_thread(metric, ours, cores)),
-                 metric.text(_of_a_thread(metric, theirs, reference.cores))]
-                for metric, ours, theirs in rows
-            ],
-            reach=Reach.TERMINAL,
-        ),
-    ]  # fmt: skip
+    blocks: list[Block] = [Headline(facts)]
     if result.achieved.statuses:
         statuses = ", ".join(f"{status}: {count:,}" for status, count in result.achieved.statuses.items())
         blocks.append(Text(f"Answers that are errors, by status: {statuses}."))
@@ -194,7 +171,32 @@ def _summary(result: Result) -> Section:
         blocks.append(
             Text(f"Spread: the time from a message's first receipt to its last, {what}.", is_note=True)
         )
-    return Section("Summary, beside the published run", blocks)
+    return Section("Summary", blocks)
+
+
+def _reference(result: Result) -> Section:
+    """Return every measure beside the published run's."""
+    reference = result.reference
+    sees_server = result.target is None or result.server.cpu_percent is not None
+    cores = int(result.environment.get("cores", 0)) if sees_server else 0
+    model, threads = (result.environment.get(name, ABSENT) for name in ("cpu_model", "cores"))
+    machine = f"{model}, {threads} hardware threads"
+    note = (
+        f"Published: {reference.name}; {reference.hardware}. "
+        f"{'This run' if sees_server else 'Load machine'}: {machine}. {_PER_THREAD_NOTE}"
+    )
+    table = Table(
+        ["measure", "this run", reference.label, "this run, per hardware thread",
+         f"{reference.label}, per hardware thread"],
+        [
+            [metric.title, metric.text(ours), metric.text(theirs),
+             metric.text(_of_a_thread(metric, ours, cores)),
+             metric.text(_of_a_thread(metric, theirs, reference.cores))]
+            for metric, ours, theirs in side_by_side(result) if not metric.minor
+        ],
+        reach=Reach.TERMINAL,
+    )  # fmt: skip
+    return Section("Beside the published run", [Text(note, is_note=True), table])
 
 
 def _of_a_thread(metric: Metric, value: float | None, cores: int) -> float | None:

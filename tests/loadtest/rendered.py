@@ -41,7 +41,7 @@ def tables(what: Reported, section: str) -> list[Table]:
 
 def summary(result: Result) -> dict[str, list[str]]:
     """Return for each metric the values of the run and of the published run, in total and per thread."""
-    (table,) = tables(result, "Summary")
+    (table,) = tables(result, "Beside the published run")
     return {str(row[0]): [str(cell) for cell in row[1:]] for row in table.rows}
 
 

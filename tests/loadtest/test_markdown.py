@@ -69,7 +69,7 @@ def test_the_report_of_a_successful_run():
     assert text.headings[0] == "Load test: sample"
     assert text.lines[0].endswith("own broker · ws · 2 s measured · seed 1")
     assert text.lines[1] == "Everything holds: thresholds and accounts."
-    summary = text.table("Summary, beside the published run")
+    summary = text.table("Beside the published run")
     assert summary["requests/s"] == ["1,000", "240,000", "500", "7,500"]
     assert summary["latency p99, ms"][1] == "130"
     assert "broker CPU, % of machine" in summary  # the reference has it

@@ -218,5 +218,5 @@ def test_the_source_without_the_extension_says_where_to_go(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"ImportError: {tmp_path / 'subjectbus'} has no compiled extension")
+    assert last.startswith(f"ImportError: {tmp_path / 'subjectbus'} is the source of subjectbus")
     assert "another folder" in last
