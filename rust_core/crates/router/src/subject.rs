@@ -125,7 +125,8 @@ pub(crate) fn split_tail(pattern: &[u8]) -> (Option<&[u8]>, bool) {
 }
 
 /// Whether `subject` has an empty token; such a subject matches no subscription.
-pub(crate) fn has_empty_token(subject: &[u8]) -> bool {
+#[must_use]
+pub fn has_empty_token(subject: &[u8]) -> bool {
     // No early exit, so that the compiler vectorises the scan.
     let doubled = subject
         .iter()
