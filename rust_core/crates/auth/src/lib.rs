@@ -11,10 +11,13 @@
 mod grant;
 #[cfg(test)]
 mod naive;
+pub mod nkey;
+mod password;
 mod pattern;
 mod permissions;
 mod replies;
 
 pub use grant::{Grant, InvalidValue};
+pub use password::{InvalidHash, Password};
 pub use permissions::{InvalidPermission, List, PermissionLists, Permissions, ResponseLimits};
 pub use replies::Replies;
