@@ -8,6 +8,7 @@
 //! name. They may hold placeholders such as `{user}`. A [`Grant`] joins them with the values of one
 //! client, so a million clients with the same role share one compiled list.
 
+pub mod bearer;
 mod grant;
 #[cfg(test)]
 mod naive;
@@ -16,6 +17,7 @@ mod password;
 mod pattern;
 mod permissions;
 mod replies;
+mod signatures;
 
 pub use grant::{Grant, InvalidValue};
 pub use password::{InvalidHash, Password};
