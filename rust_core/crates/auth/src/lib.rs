@@ -9,6 +9,7 @@
 //! client, so a million clients with the same role share one compiled list.
 
 pub mod bearer;
+pub mod directory;
 mod grant;
 #[cfg(test)]
 mod naive;

@@ -72,6 +72,15 @@ impl PublicKey {
         Ok(Self { role: *role, key })
     }
 
+    /// Return the key of a user from its 32 bytes; `None` if there are more or fewer.
+    #[must_use]
+    pub fn user(key: &[u8]) -> Option<Self> {
+        Some(Self {
+            role: Role::User,
+            key: key.try_into().ok()?,
+        })
+    }
+
     /// Return the key's owner.
     #[must_use]
     pub fn role(&self) -> Role {
@@ -129,15 +138,8 @@ mod tests {
 
     fn pair() -> (Ed25519KeyPair, PublicKey) {
         let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("seed");
-        let mut key = [0; 32];
-        key.copy_from_slice(pair.public_key().as_ref());
-        (
-            pair,
-            PublicKey {
-                role: Role::User,
-                key,
-            },
-        )
+        let key = PublicKey::user(pair.public_key().as_ref()).expect("32 bytes");
+        (pair, key)
     }
 
     #[test]

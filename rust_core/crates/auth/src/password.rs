@@ -84,6 +84,27 @@ impl Password {
         !matches!(self.0, Kind::Plain(_))
     }
 
+    /// Return a measure of the time that [`verify`](Self::verify) takes, to compare hashes of one kind.
+    #[must_use]
+    pub(crate) fn cost(&self) -> u64 {
+        match &self.0 {
+            Kind::Plain(_) => 0,
+            Kind::Argon2(text) => {
+                let hash = PasswordHash::new(text).ok();
+                let number = |name| {
+                    hash.as_ref()
+                        .and_then(|hash| hash.params.get_decimal(name))
+                        .unwrap_or(1)
+                };
+                u64::from(number("m")) * u64::from(number("t"))
+            }
+            Kind::Bcrypt(text) => {
+                let cost = text.get(4..6).and_then(|cost| cost.parse::<u32>().ok());
+                cost.map_or(0, |cost| 1 << cost.min(31))
+            }
+        }
+    }
+
     /// Return whether `given` is the secret, in a time that does not depend on how they differ.
     #[must_use]
     pub fn verify(&self, given: &[u8]) -> bool {
