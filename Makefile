@@ -22,12 +22,11 @@ NATS_TOP_VERSION := v0.6.4
 NATS_JS := $(CACHE)/npm/node_modules/@nats-io/nats-core/package.json
 COUNTER := $(CACHE)/gungraun/bin/gungraun-runner
 # The environment holds one of two installs: the wheel as users get it, or the working tree itself.
-INSTALLED := $(CACHE)/installed
-DEVELOPED := $(CACHE)/developed
+INSTALLED := $(CURDIR)/.venv/installed
+DEVELOPED := $(CURDIR)/.venv/developed
 LOGS := $(CACHE)/logs
-RUST_SOURCES := $(shell find rust_core -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' \) -print) \
-	rust_core/Cargo.lock pyproject.toml
-SOURCES := $(shell find subjectbus loadtest -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.j2' \)) $(RUST_SOURCES)
+RUST_SOURCES := $(shell find rust_core/crates -type f) rust_core/Cargo.toml rust_core/Cargo.lock pyproject.toml
+SOURCES := $(shell find subjectbus loadtest -name __pycache__ -prune -o -type f ! -name '*.so' -print) $(RUST_SOURCES)
 
 # What pip installs here comes in the versions that the project was tried with.
 export PIP_CONSTRAINT := $(CURDIR)/constraints-dev.txt
@@ -181,7 +180,7 @@ test-wheels: wheels ## build the wheels of all platforms and test them
 
 # Both C libraries and both processors, without the optimisations that take long.
 test-wheels-quickly:
-	$(MAKE) test-wheels WHEELS=.cache/wheels PROFILE=quick PLATFORMS='musllinux-x86_64 manylinux-aarch64'
+	$(MAKE) test-wheels WHEELS=.cache/wheels PROFILE=quick PLATFORMS='manylinux-x86_64 musllinux-aarch64'
 
 constraints: $(BIN)/python ## take the newest versions of the development tools into constraints-dev.txt
 	env -u PIP_CONSTRAINT $(BIN)/python -m pip install --quiet --upgrade uv

@@ -439,8 +439,8 @@ def _interruptible() -> Iterator[Interrupts]:
     try:
         with interrupts:
             yield interrupts
-    except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # this exception is raised already
+    except BaseException:
+        with suppress(KeyboardInterrupt):  # another exception is raised already
             interrupts.pass_on()
         raise
     interrupts.pass_on()

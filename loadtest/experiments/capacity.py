@@ -73,7 +73,8 @@ class BaselinePlan:
         """Compare a capacity with the capacity of the earlier search; None counts as 0."""
         before = self.search.capacity or 0.0
         change = (capacity or 0.0) / before - 1
-        holds = change >= -self.tolerance
+        # Rates are decimal numbers: a capacity lower by exactly the tolerance holds, however it is rounded.
+        holds = change >= -self.tolerance - 1e-9
         return Baseline(
             folder=self.folder, capacity=before, tolerance=self.tolerance, change=change, holds=holds
         )

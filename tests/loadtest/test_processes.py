@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from loadtest.runner.meter import UsageMeter
 from loadtest.sampling.monitor import open_monitor
 from loadtest.sampling.usage import Processes, Traffic, Usage, parse_traffic
 from loadtest.workers.child import PYTHON, command_line, parse_cpus
+from loadtest.workers.interrupts import Interrupts
 from loadtest.workers.local import LocalMachine
 from loadtest.workers.messages import Configure, Connect, ProviderConfig, Stop
 from loadtest.workers.processes import BrokerProcess, ManagedProcess, RunProcesses, Slot, WorkerProcess
@@ -334,3 +336,18 @@ def test_traffic_covers_the_measured_phase_or_is_unknown():
     assert net([Traffic(1, 0, 0), Traffic(5, 1_000, 3_000)]) == (2_000.0, 6_000.0)
     assert net([None, Traffic(5, 1_000, 3_000)]) == (None, None)
     assert net([Traffic(1, 0, 0), None]) == (None, None)
+
+
+def test_an_interrupt_between_start_and_entry_comes_after_the_entry():
+    with Interrupts() as interrupts:
+        processes = RunProcesses(interrupts)
+
+        def start():
+            signal.raise_signal(signal.SIGINT)
+            return SimpleNamespace(process=SimpleNamespace(kill=lambda: None), kill=lambda: None)
+
+        with pytest.raises(KeyboardInterrupt):
+            processes.add_worker(processes.requestors, start)
+        assert len(processes.requestors) == 1
+        with interrupts.held():
+            pass  # it has been raised once

@@ -366,6 +366,26 @@ def test_a_folder_in_use_is_refused_before_hosts_are_connected(tmp_path, capsys,
 
 
 @pytest.mark.process
+def test_collected_data_of_a_comparison_is_kept_if_no_result_can_be_built(tmp_path, capsys, monkeypatch):
+    def fail(_plan, _finished):
+        raise ValueError("no such transport")
+
+    monkeypatch.setattr(single, "build_comparison", fail)
+    changes = ["--set", 'transports=["tcp"]', "--set", "sequential_calls=20", "--set", "calls=100"]
+    assert cli.main(["loadtest", "run", "transports", *changes, "--out", str(tmp_path / "run")]) == 3
+    assert "collected.json: ValueError: no such transport" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "run" / "collected.json").read_text())) == 2
+
+
+def test_the_first_fault_is_told_if_collected_data_cannot_be_kept(tmp_path):
+    with (
+        pytest.raises(RunError, match=r"built from the collected data \(ValueError: first\)"),
+        single._kept({}, tmp_path / "absent" / "folder"),
+    ):
+        raise ValueError("first")
+
+
+@pytest.mark.process
 def test_collected_data_is_kept_if_no_result_can_be_built(tmp_path, capsys, monkeypatch):
     def fail(_collected):
         raise ValueError("histogram has 2 values, the sums have 1")

@@ -189,6 +189,10 @@ def test_the_shipped_soak_judges_growth_under_churn():
     ("override", "error"),
     [
         ("soak.period=5", 'unknown key "soak.period" (did you mean "period_s"?)'),
+        (
+            "duration_s=200000",
+            "makes 3,334 periods of duration_s, but at most 2,000 can be judged; set it to 100",
+        ),
         ("soak.period_s=0.5", "soak.period_s: expected float >= 1"),
         ("soak.period_s=nan", "soak.period_s: expected float >= 1"),
         ("soak.period_s=inf", "soak.period_s: expected float <= 3600"),
