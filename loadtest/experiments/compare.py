@@ -239,7 +239,7 @@ def _make_side(
 ) -> Side:
     """Return the runs, by name, as one side.
 
-    The metrics are computed again, since an earlier version may have written the summary.
+    The metrics are computed from the results, so that they agree with them.
 
     Raises:
         ResultError: A result has a value that runs do not write; the text names its file, if there is one.
