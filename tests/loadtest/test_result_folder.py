@@ -342,6 +342,14 @@ def test_a_link_in_a_shared_folder_is_not_followed(tmp_path, monkeypatch):
     assert victim.read_text() == "mine"
 
 
+def test_a_folder_whose_name_is_too_long_is_refused(tmp_path, capsys):
+    folder = tmp_path / ("x" * 300)
+    assert cli.main(["loadtest", "report", str(folder)]) == 2
+    assert capsys.readouterr().err == f"subjectbus: error: {folder / 'result.json'}: File name too long\n"
+    assert cli.main([*RUN, "--out", str(folder)]) == 2
+    assert capsys.readouterr().err == f"subjectbus: error: result folder {folder}: File name too long\n"
+
+
 def test_a_folder_without_a_run_is_removed(tmp_path):
     def fail():
         with claimed(tmp_path / "run"):
