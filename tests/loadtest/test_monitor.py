@@ -12,6 +12,8 @@ from loadtest.sampling.monitor import CounterSampler, open_monitor
 from tests.loadtest.monitors import FakeMonitor, answer, hanging, read_request, saying, telling, trickling
 from tests.servers import wait_until
 
+DEEP = b'{"a": ' + b"[" * 20_000
+
 
 @pytest.fixture
 def watch():
@@ -90,11 +92,8 @@ def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
         (answer(b"not found", "404 Not Found"), "status 404 Not Found"),
         (answer(b"<html>"), "this is not the monitor listener: the answer is not a JSON object"),
         (answer(b"\xff\xfe{}"), "this is not the monitor listener: the answer is not a JSON object"),
-        (
-            answer(b'{"a": ' + b"[" * 100_000),
-            "this is not the monitor listener: the answer is not a JSON object",
-        ),
-        (answer(b'{"a": ' + b"[" * 100_000, "500 Internal Server Error"), "status 500 Internal Server Error"),
+        (answer(DEEP), "this is not the monitor listener: the answer is not a JSON object"),
+        (answer(DEEP, "500 Internal Server Error"), "status 500 Internal Server Error"),
         (answer(b"[1, 2]"), "this is not the monitor listener: the answer is not a JSON object"),
         (answer(b" " * (1 << 20) + b"{}"), "the answer is longer than 1048576 bytes"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}", "no answer within 0.3 s"),
