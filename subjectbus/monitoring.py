@@ -409,7 +409,7 @@ def _explain(error: Exception, limit_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {limit_s:g} s"
     if isinstance(error, UnicodeError):
-        return f"the host's name or the path has characters that cannot be sent ({error})"
+        return f"the host's name or the path is not valid ({error})"
     if isinstance(error, IncompleteRead):
         return "the connection was closed before the end of the answer"
     if isinstance(error, OSError) and error.strerror:

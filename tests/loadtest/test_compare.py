@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from loadtest.errors import ArgumentError
 from loadtest.experiments.compare import compare_runs, judge_change, read_sides
 from loadtest.experiments.repeat import summarise_runs
 from loadtest.result.metrics import Metric, measure
@@ -408,6 +409,14 @@ def test_unusable_arguments_are_status_2(folder_of, monkeypatch, capsys, argumen
     monkeypatch.chdir(folder_of("a", BASE).parent)
     assert main(["loadtest", "compare", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_runs_of_one_side_with_different_thresholds_are_refused():
+    outcome = ThresholdOutcome(expr="achieved.errors < 5", value=0, holds=True)
+    more = structs.replace(BASE, thresholds=[*BASE.thresholds, outcome])
+    for runs in ([more, BASE], [BASE, more]):
+        with pytest.raises(ArgumentError, match=r"same thresholds, but run-1 has .* and run-2 has "):
+            read_sides([runs, BASE])
 
 
 @pytest.mark.parametrize("form", ["table", "markdown"])
