@@ -145,7 +145,7 @@ class Inventory(Struct, frozen=True):
         }
         for role, is_needed in needed.items():
             if is_needed and not self.with_role(role):
-                hint = ", or use --target" if role == "broker" else ""
+                hint = ", or give a target" if role == "broker" else ""
                 raise HostsFileError(
                     f'{self.path}: no host has the role "{role}": add roles = ["{role}"] to a host{hint}'
                 )

@@ -175,10 +175,17 @@ def test_hostile_text_is_escaped_everywhere():
     assert "**2 of 3 do not hold.**" in summary
 
 
+def test_bare_urls_are_no_links_in_a_summary():
+    case = Case("threshold", "www.a.example", holds=False, text="see http://b.example")
+    summary = github.summary(Suite("www.c.example", [case], "2026-01-02T03:04:05.678+01:00", 1.0))
+    assert r"| www\.a\.example | see http\://b\.example |" in summary
+    assert r"www\.c\.example" in summary
+
+
 def test_a_late_load_generator_is_reported_with_a_remedy():
     text = describe_lateness(late())
     assert text.startswith("the load generator was late: a request left 153 ms after its planned time")
-    for remedy in ("--load-cpus", "rate=", "max_send_lag_ms="):
+    for remedy in ("(load_cpus, threads,", "lower rate", "max_send_lag_ms sets"):
         assert remedy in text
     assert describe_lateness(late(99_000.0)) is None
     assert describe_lateness(BASE) is None
