@@ -14,6 +14,7 @@ from loadtest.ci.cases import Outcome, Suite, failed_suite, suite_of, with_error
 from loadtest.ci.junit import to_junit
 from loadtest.errors import RunError
 from loadtest.report.artifacts import write_text
+from loadtest.result.documents import without_links
 from subjectbus import SubjectbusError, UsageError
 from subjectbus.printable import echo
 
@@ -94,7 +95,7 @@ def require_writable(option: str, file: Path) -> None:
             if not os.access(file, os.W_OK):
                 raise UsageError(f"{option} {file}: {os.strerror(errno.EACCES)}")
             return
-        with TemporaryFile(dir=file.resolve().parent):
+        with TemporaryFile(dir=without_links(file).parent):
             pass
     except OSError as error:
         raise UsageError(f"{option} {file}: {error.strerror}") from error

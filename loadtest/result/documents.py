@@ -90,6 +90,11 @@ def encode_document(document: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
+def without_links(path: Path) -> Path:
+    """Return the path with its links followed; links that form a circle stay, for which `resolve` raises."""
+    return Path(os.path.realpath(path))
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write the content to a file of the user's choice, of whatever kind the file is.
 
@@ -102,7 +107,7 @@ def write_file(path: Path, content: bytes) -> None:
         with path.open("wb") as file:
             file.write(content)
     else:
-        replace_file(path.resolve(), content)
+        replace_file(without_links(path), content)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -403,10 +404,12 @@ def test_other_result_folders_are_refused_with_a_reason(folder_of, tmp_path, cap
         (("a", "a", "--out", "nowhere/page.html"), "--out nowhere/page.html: No such file or directory"),
         (("a", "a", "--out", "x" * 300), "File name too long"),
         (("a", "x" * 300), "File name too long"),
+        (("a", "circle"), "Too many levels of symbolic links"),
     ],
 )
 def test_unusable_arguments_are_status_2(folder_of, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(folder_of("a", BASE).parent)
+    Path("circle").symlink_to("circle")
     assert main(["loadtest", "compare", *arguments]) == 2
     assert said in capsys.readouterr().err
 
