@@ -6,8 +6,12 @@ from collections.abc import Iterator
 from loadtest.ci.cases import Case, Suite
 from subjectbus.printable import printable
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@-])")
-"""Characters with a meaning in GitHub's Markdown, among them those that begin HTML, links and mentions."""
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:.@-])")
+"""Characters with a meaning in GitHub's Markdown, among them those that make HTML and links.
+
+This includes bare URLs. GitHub looks for e-mail addresses and mentions when the escapes are gone, so these
+still become links.
+"""
 
 
 def annotations(suite: Suite) -> Iterator[str]:
@@ -38,7 +42,7 @@ def _verdict(case: Case) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text as one line, escaped so that Markdown shows it unchanged."""
+    """Return a text as one line, escaped so that Markdown shows its characters unchanged."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
 
 

@@ -269,7 +269,7 @@ class _Loop:
             case "found":
                 return f"{held:,.10g}/s holds the objectives, {failed:,.10g}/s does not: {self._why(failed)}"
             case "at_most":
-                return f"{held:,.10g}/s holds the objectives, and nothing above it was to be tried (--to)"
+                return f"{held:,.10g}/s holds the objectives, and nothing above it was to be tried (to_rate)"
             case "none":
                 return f"not even the lowest rate, {failed:,.10g}/s, holds: {self._why(failed)}"
             case "failed":

@@ -14,9 +14,9 @@ from loadtest.hosts.identity import build_id
 from loadtest.hosts.install import find_installed, install
 from loadtest.hosts.interpreter import find_python
 from loadtest.hosts.parallel import on_each
+from loadtest.scenario.cpus import parse_cpus
 from loadtest.scenario.inventory import HostPlan, Inventory, deal_processes
 from loadtest.scenario.kinds import AnyScenario, BroadcastScenario
-from loadtest.workers.child import parse_cpus
 from subjectbus.limits import DESCRIPTOR_MARGIN
 
 _CLOCK_TOLERANCE_S = 1.0

@@ -2,10 +2,11 @@
 
 import socket
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import urlsplit
 
 from loadtest.errors import RunError, TargetError
+from loadtest.scenario.names import resolve
 
 _SCHEMES: dict[str, tuple[Literal["tcp", "ws", "rest"], int]] = {
     "nats": ("tcp", 4222),
@@ -71,9 +72,7 @@ def parse_target(url: str) -> Target:
 
 def _resolve(url: str, host: str, port: int) -> str:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, numeric = resolve(host, port)
     except OSError as error:
         raise TargetError(f'target "{url}": {host}: {error.strerror}') from error
-    family, _, _, _, sockaddr = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    numeric = cast("str", sockaddr[0])
     return f"[{numeric}]:{port}" if family == socket.AF_INET6 else f"{numeric}:{port}"

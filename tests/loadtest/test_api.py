@@ -156,6 +156,12 @@ def test_a_run_that_fails_raises_an_error_with_the_collected_data(tmp_path, nowh
         ("autocomplete", {"target": "ftp://x"}, loadtest.TargetError, "ftp://x"),
         ("autocomplete", {"hosts": "absent.toml"}, loadtest.HostsFileError, "absent.toml"),
         ("autocomplete", {"load_cpus": "x"}, loadtest.UsageError, 'processor list "x"'),
+        (
+            "autocomplete",
+            {"users": object()},
+            loadtest.ScenarioError,
+            "users: expected a value that TOML has",
+        ),
         ("autocomplete", {"load_cpus": ()}, loadtest.UsageError, 'processor list ""'),
         ("autocomplete", {"server_pid": 1}, ArgumentError, "server_pid: needs a target"),
         ("autocomplete", {"monitor": "h"}, ArgumentError, "monitor: needs a target"),

@@ -1,6 +1,7 @@
 """Output for continuous integration: JUnit files, annotations, summaries, benchmark feeds, baselines."""
 
 import json
+import os
 import re
 import subprocess
 from datetime import datetime
@@ -14,7 +15,7 @@ from loadtest.ci import github
 from loadtest.ci.benchmarks import to_bencher, to_github_benchmark
 from loadtest.ci.cases import Case, Suite, failed_suite, suite_of, with_error
 from loadtest.ci.junit import to_junit
-from loadtest.errors import ArgumentError, ResultError
+from loadtest.errors import ArgumentError, ResultError, RunError
 from loadtest.experiments.capacity import plan_baseline
 from loadtest.experiments.repeat import summarise_runs
 from loadtest.result.checks import describe_lateness
@@ -174,10 +175,17 @@ def test_hostile_text_is_escaped_everywhere():
     assert "**2 of 3 do not hold.**" in summary
 
 
+def test_bare_urls_are_no_links_in_a_summary():
+    case = Case("threshold", "www.a.example", holds=False, text="see http://b.example")
+    summary = github.summary(Suite("www.c.example", [case], "2026-01-02T03:04:05.678+01:00", 1.0))
+    assert r"| www\.a\.example | see http\://b\.example |" in summary
+    assert r"www\.c\.example" in summary
+
+
 def test_a_late_load_generator_is_reported_with_a_remedy():
     text = describe_lateness(late())
     assert text.startswith("the load generator was late: a request left 153 ms after its planned time")
-    for remedy in ("--load-cpus", "rate=", "max_send_lag_ms="):
+    for remedy in ("(load_cpus, threads,", "lower rate", "max_send_lag_ms sets"):
         assert remedy in text
     assert describe_lateness(late(99_000.0)) is None
     assert describe_lateness(BASE) is None
@@ -335,7 +343,14 @@ def test_outside_of_github_nothing_is_printed_for_it(tmp_path, capsys, monkeypat
 
 
 @pytest.mark.parametrize("command", ["run", "capacity", "compare"])
-@pytest.mark.parametrize(("file", "why"), [("absent/junit.xml", "No such file"), ("folder", "is a folder")])
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("absent/junit.xml", "No such file"),
+        ("folder", "is a folder"),
+        pytest.param("x" * 300, "File name too long", id="long name"),
+    ],
+)
 def test_a_file_that_cannot_be_written_is_noticed_before_the_run(tmp_path, capsys, command, file, why):
     (tmp_path / "folder").mkdir()
     arguments = {
@@ -360,6 +375,66 @@ def test_arguments_that_cannot_be_used_are_an_error_in_the_file(tmp_path, capsys
         "::error title=autocomplete%3A run::the run came to its end: --set users=0" in capsys.readouterr().err
     )
     assert "FAILS" in on_github.read_text()
+
+
+def test_a_file_of_a_comparison_is_tried_before_the_work(tmp_path, capsys):
+    junit, out = tmp_path / "junit.xml", tmp_path / "absent" / "page.html"
+    assert main(["loadtest", "compare", "a", "b", "--out", str(out), "--junit", str(junit)]) == 2
+    said = f"--out {out}: No such file or directory"
+    assert capsys.readouterr().err == f"subjectbus: error: {said}\n"
+    assert list(failed_names(assert_valid(junit.read_text())).values()) == [said]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "status", "said"),
+    [
+        (
+            "write_text",
+            RunError("page.html: No space left on device"),
+            3,
+            "page.html: No space left on device",
+        ),
+        ("to_document", ValueError("a fault"), 70, "internal: ValueError: a fault"),
+    ],
+)
+def test_a_comparison_that_fails_does_not_leave_earlier_verdicts(
+    tmp_path, monkeypatch, function, error, status, said
+):
+    def fail(*_arguments):
+        raise error
+
+    junit = tmp_path / "junit.xml"
+    junit.write_text("earlier")
+    monkeypatch.setattr(f"loadtest.cli.compare.{function}", fail)
+    arguments = [*folders(tmp_path), "--out", str(tmp_path / "page.html"), "--junit", str(junit)]
+    assert main(["loadtest", "compare", *arguments]) == status
+    assert list(failed_names(assert_valid(junit.read_text())).values()) == [said]
+
+
+@pytest.mark.parametrize("option", ["--out", "--junit"])
+def test_a_link_to_the_file_stays_a_link(tmp_path, option):
+    a, b = folders(tmp_path)
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to(file)
+    for _ in range(2):  # at first the file is not there
+        assert main(["loadtest", "compare", a, b, option, str(link)]) == 1
+        assert link.readlink() == file
+        assert "latency p99" in file.read_text()
+    link.unlink()
+    link.symlink_to("/dev/null")
+    assert main(["loadtest", "compare", a, b, option, str(link)]) == 1
+    assert link.is_char_device()
+
+
+@pytest.mark.parametrize("option", ["--out", "--junit"])
+def test_a_pipe_is_written_into(tmp_path, option):
+    a, b = folders(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as reader:
+        assert main(["loadtest", "compare", a, b, option, str(pipe)]) == 1
+        assert "latency p99" in reader.read()
+    assert pipe.is_fifo()
 
 
 @pytest.mark.process

@@ -43,6 +43,7 @@ def test_a_target_has_transport_host_and_numeric_address(url, transport, host, a
         "ws://127.0.0.1/#fragment",
         "nats://[::1",
         "nats://no.such.host.invalid",
+        "nats://a..b:4222",
     ],
 )
 def test_an_unusable_target_is_one_line_that_names_it(url):
