@@ -268,6 +268,8 @@ def compare(
         UsageError: There are fewer than two runs, the tolerance is negative, or a metric is unknown.
         ResultError: A folder has no result, or its result cannot be read.
     """
+    if isinstance(runs, str | os.PathLike):
+        raise ArgumentError("runs", f"expected a list of folders or results, got the one path {runs}")
     if len(runs) < _LEAST_SIDES:
         raise ArgumentError("runs", f"{_LEAST_SIDES} results or more are needed, got {len(runs)}")
     if not tolerance >= 0:

@@ -18,7 +18,7 @@ def annotations(suite: Suite) -> Iterator[str]:
     """Yield a workflow command for each case that does not hold."""
     for case in suite.failed:
         title = f"{suite.name}: {case.group}"
-        yield f"::error title={_property(title)}::{_data(_line(case))}"
+        yield f"::error title={_property(title)}::{_data(case.line)}"
 
 
 def summary(suite: Suite) -> str:
@@ -30,11 +30,8 @@ def summary(suite: Suite) -> str:
         f"| {_verdict(case)} | {case.group} | {_cell(case.name)} | {_cell(case.text)} |" for case in cases
     ]
     head = ["| | kind | what | judged by |", "|---|---|---|---|"]
-    return "\n".join([f"### Load test: {_cell(suite.name)}", "", verdict, "", *head, *rows, "", ""])
-
-
-def _line(case: Case) -> str:
-    return f"{case.name}: {case.text}" if case.text else case.name
+    title = f"{suite.name}, {suite.folder}" if suite.folder else suite.name
+    return "\n".join([f"### Load test: {_cell(title)}", "", verdict, "", *head, *rows, "", ""])
 
 
 def _verdict(case: Case) -> str:

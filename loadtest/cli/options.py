@@ -112,7 +112,7 @@ def carry_out(
             _show(error.result, plan, folder, quiet=quiet)
             raise
         _show(outcome, plan, folder, quiet=quiet)
-    outputs.write(outcome)
+    outputs.write(outcome, folder, prints_failures=quiet)
     return outcome
 
 

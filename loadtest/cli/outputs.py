@@ -4,6 +4,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -39,13 +40,25 @@ class Outputs:
         if junit is not None:
             require_writable("--junit", junit)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: Outcome, folder: Path | None = None, *, prints_failures: bool = False) -> None:
         """Write the verdicts of an outcome.
+
+        Args:
+            outcome: The outcome.
+            folder: Its result folder, which tells apart several runs of one scenario. None for a comparison.
+            prints_failures: Whether each failure is also a line on standard error.
 
         Raises:
             RunError: The JUnit file cannot be written.
         """
-        self._write(suite_of(outcome))
+        suite = suite_of(outcome)
+        if folder is not None:
+            suite = replace(suite, folder=str(folder))
+        # GitHub's annotations are such lines already.
+        if prints_failures and not _is_on_github():
+            for case in suite.failed:
+                echo(f"{case.group} fails: {case.line}", err=True)
+        self._write(suite)
 
     @contextmanager
     def on_failure(self, name: str) -> Iterator[None]:
@@ -75,7 +88,7 @@ class Outputs:
             echo(f"--junit: {failure}", err=True)
 
     def _write(self, suite: Suite) -> None:
-        if os.environ.get("GITHUB_ACTIONS") == "true":
+        if _is_on_github():
             _tell_github(suite)
         if self._junit is not None:
             write_text(self._junit, to_junit(suite))
@@ -99,6 +112,10 @@ def require_writable(option: str, file: Path) -> None:
             pass
     except OSError as error:
         raise UsageError(f"{option} {file}: {error.strerror}") from error
+
+
+def _is_on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def _tell_github(suite: Suite) -> None:
