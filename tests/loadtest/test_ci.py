@@ -23,10 +23,11 @@ from loadtest.result.checks import describe_lateness
 from loadtest.result.schema import write_result
 from loadtest.result.thresholds import parse_thresholds, thresholds_of
 from loadtest.scenario.load import load_scenario
+from subjectbus import UsageError
 from subjectbus.cli import main
 from tests.loadtest import commands, samples
 from tests.loadtest.queues import Queue
-from tests.loadtest.test_capacity import find
+from tests.loadtest.test_capacity import find, search_plan
 
 BASE = samples.result(500)
 HOSTILE = "a<b>&\"'|`*[x](y)%0A::error::\r\n\x00\x1b[2J\ud800\ufffe]]>日本"
@@ -283,6 +284,23 @@ def test_a_search_is_judged_by_its_baseline(tmp_path, limit, holds, change):
     assert (none.baseline.change, none.holds) == (-1.0, False)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "options", "text"),
+    [
+        (("users=77",), {}, r"baseline: has users = \d+, and this search 77"),
+        (("reply_bytes=99",), {}, r"baseline: has reply_bytes = \d+, and this search 99"),
+        ((), {"probe_s": 7.0}, r"baseline: has probes of another length: 10 s, and this search 7 s"),
+        ((), {"to_rate": 3000.0}, r"to_rate: 3000 is below the baseline's capacity"),
+    ],
+)
+def test_a_baseline_of_another_load_is_refused(tmp_path, overrides, options, text):
+    search(tmp_path / "before", Queue(20_000.0))
+    baseline = plan_baseline(tmp_path / "before", 5.0)
+    search_plan("broker.shards=1", baseline=baseline)
+    with pytest.raises(UsageError, match=text):
+        search_plan(*overrides, baseline=baseline, **options)
+
+
 def test_an_unusable_baseline_is_refused(tmp_path, capsys):
     search(tmp_path / "none", Queue(100.0))
     found, _ = search(tmp_path / "found", Queue(20_000.0))
@@ -445,11 +463,14 @@ def test_a_run_writes_its_verdicts_even_if_it_fails(tmp_path):
     small = {"users": 20, "providers": 2, "rate": 200, "warmup_s": 0.2, "duration_s": 1, "max_send_lag_ms": 0}
     objectives = ["achieved.errors == 0", "latency_us.p50 < 0.001"]
     junit = tmp_path / "junit.xml"
-    words = ("--junit", str(junit))
+    words = ("--junit", str(junit), "--quiet")
     ended = commands.run(tmp_path / "run", "autocomplete", *words, **small, thresholds=objectives)
     assert ended.returncode == 1, ended.stderr
+    assert re.fullmatch(r"threshold fails: latency_us\.p50 < 0\.001: is [\d.,]+\n", ended.stderr)
     element = assert_valid(junit.read_text())
     assert list(failed_names(element)) == ["latency_us.p50 < 0.001"]
+    values = {one.get("name"): one.get("value") for one in element.iter("property")}
+    assert values["threshold: achieved.errors == 0"] == "is 0"
     assert element.get("time") != "0.000"
     target = ("--target", "nats://127.0.0.1:1")
     ended = commands.run(tmp_path / "gone", "autocomplete", *words, *target, **small)
