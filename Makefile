@@ -189,10 +189,11 @@ constraints: $(BIN)/python ## take the newest versions of the development tools 
 
 # Both ask databases on the network, and cargo-deny is compiled first, so this is not part of `make test`.
 audit: $(BIN)/python ## ask for known defects of what we depend on; check licences and sources of the crates
+	command -v cargo-deny >/dev/null || cargo install --quiet --locked $(CARGO_DENY)
+	cargo deny --manifest-path rust_core/Cargo.toml --locked check bans licenses sources
+	cargo deny --manifest-path rust_core/Cargo.toml --locked check advisories
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement constraints-dev.txt
-	command -v cargo-deny >/dev/null || cargo install --quiet --locked $(CARGO_DENY)
-	cargo deny --manifest-path rust_core/Cargo.toml --locked check
 
 instructions: valgrind $(BIN)/python $(COUNTER) ## compare the hot functions' instruction counts with their record; UPDATE=1 rewrites it
 	GUNGRAUN_RUNNER=$(COUNTER) $(BIN)/python benchmarks/instructions.py $(if $(UPDATE),--update)
