@@ -22,12 +22,11 @@ NATS_TOP_VERSION := v0.6.4
 NATS_JS := $(CACHE)/npm/node_modules/@nats-io/nats-core/package.json
 COUNTER := $(CACHE)/gungraun/bin/gungraun-runner
 # The environment holds one of two installs: the wheel as users get it, or the working tree itself.
-INSTALLED := $(CACHE)/installed
-DEVELOPED := $(CACHE)/developed
+INSTALLED := $(CURDIR)/.venv/installed
+DEVELOPED := $(CURDIR)/.venv/developed
 LOGS := $(CACHE)/logs
-RUST_SOURCES := $(shell find rust_core -name target -prune -o -type f \( -name '*.rs' -o -name '*.toml' \) -print) \
-	rust_core/Cargo.lock pyproject.toml
-SOURCES := $(shell find subjectbus loadtest -type f \( -name '*.py' -o -name '*.pyi' -o -name '*.j2' \)) $(RUST_SOURCES)
+RUST_SOURCES := $(shell find rust_core/crates -type f) rust_core/Cargo.toml rust_core/Cargo.lock pyproject.toml
+SOURCES := $(shell find subjectbus loadtest -name __pycache__ -prune -o -type f ! -name '*.so' -print) $(RUST_SOURCES)
 
 # What pip installs here comes in the versions that the project was tried with.
 export PIP_CONSTRAINT := $(CURDIR)/constraints-dev.txt
@@ -181,7 +180,7 @@ test-wheels: wheels ## build the wheels of all platforms and test them
 
 # Both C libraries and both processors, without the optimisations that take long.
 test-wheels-quickly:
-	$(MAKE) test-wheels WHEELS=.cache/wheels PROFILE=quick PLATFORMS='musllinux-x86_64 manylinux-aarch64'
+	$(MAKE) test-wheels WHEELS=.cache/wheels PROFILE=quick PLATFORMS='manylinux-x86_64 musllinux-aarch64'
 
 constraints: $(BIN)/python ## take the newest versions of the development tools into constraints-dev.txt
 	env -u PIP_CONSTRAINT $(BIN)/python -m pip install --quiet --upgrade uv
@@ -190,10 +189,11 @@ constraints: $(BIN)/python ## take the newest versions of the development tools 
 
 # Both ask databases on the network, and cargo-deny is compiled first, so this is not part of `make test`.
 audit: $(BIN)/python ## ask for known defects of what we depend on; check licences and sources of the crates
+	command -v cargo-deny >/dev/null || cargo install --quiet --locked $(CARGO_DENY)
+	cargo deny --manifest-path rust_core/Cargo.toml --locked check bans licenses sources
+	cargo deny --manifest-path rust_core/Cargo.toml --locked check advisories
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement constraints-dev.txt
-	command -v cargo-deny >/dev/null || cargo install --quiet --locked $(CARGO_DENY)
-	cargo deny --manifest-path rust_core/Cargo.toml --locked check
 
 instructions: valgrind $(BIN)/python $(COUNTER) ## compare the hot functions' instruction counts with their record; UPDATE=1 rewrites it
 	GUNGRAUN_RUNNER=$(COUNTER) $(BIN)/python benchmarks/instructions.py $(if $(UPDATE),--update)

@@ -21,8 +21,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from loadtest.errors import ArgumentError, RunError
 from loadtest.experiments.capacity import find_capacity, plan_baseline, plan_search
 from loadtest.experiments.compare import Source, compare_runs, read_sides
@@ -43,11 +41,11 @@ from loadtest.runner.execution import Options, require_limits
 from loadtest.runner.placement import HostBinding, fit_to_hosts
 from loadtest.runner.single import run_plan
 from loadtest.runner.view import Display, WorkerRow
+from loadtest.scenario.cpus import parse_cpus
 from loadtest.scenario.inventory import load_inventory
 from loadtest.scenario.kinds import Plan, Scenario, TransportsScenario, with_transport
-from loadtest.scenario.load import load_scenario
+from loadtest.scenario.load import load_scenario, to_plain
 from loadtest.scenario.target import parse_target
-from loadtest.workers.child import parse_cpus
 from loadtest.workers.interrupts import Interrupts
 from loadtest.workers.messages import Progress
 from subjectbus import Monitor
@@ -270,6 +268,8 @@ def compare(
         UsageError: There are fewer than two runs, the tolerance is negative, or a metric is unknown.
         ResultError: A folder has no result, or its result cannot be read.
     """
+    if isinstance(runs, str | os.PathLike):
+        raise ArgumentError("runs", f"expected a list of folders or results, got the one path {runs}")
     if len(runs) < _LEAST_SIDES:
         raise ArgumentError("runs", f"{_LEAST_SIDES} results or more are needed, got {len(runs)}")
     if not tolerance >= 0:
@@ -439,8 +439,8 @@ def _interruptible() -> Iterator[Interrupts]:
     try:
         with interrupts:
             yield interrupts
-    except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # this exception is raised already
+    except BaseException:
+        with suppress(KeyboardInterrupt):  # another exception is raised already
             interrupts.pass_on()
         raise
     interrupts.pass_on()
@@ -477,7 +477,7 @@ def _command(
     if not isinstance(scenario, str | os.PathLike):
         return []
     words = ["subjectbus", "loadtest", name, os.fspath(scenario)]
-    for key, value in flatten(msgspec.to_builtins(overrides)):
+    for key, value in flatten(to_plain(overrides)):
         # A JSON value is also a TOML value, except for null.
         words += ["--set", f"{key}={json.dumps(value, ensure_ascii=False)}"] if value is not None else []
     given = {

@@ -101,16 +101,21 @@ def main() -> None:
         parser.error(f"unknown platform {unknown[0]!r}, expected one of {', '.join(PLATFORMS)}")
     out = arguments.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
-    for old in (*out.glob("subjectbus-*.whl"), *out.glob("subjectbus-*.tar.gz")):
-        old.unlink()
-    try:
-        for platform in arguments.platform or PLATFORMS:
-            build_wheel(platform, arguments.profile, out)
-        if not arguments.no_archive:
-            build_archive(out)
-    except subprocess.CalledProcessError as error:
-        sys.exit(f"wheels: {error.cmd[0]} ended with status {error.returncode}")
-    write_sums(out)
+    # Beside the old files, which are there until all new ones are.
+    with tempfile.TemporaryDirectory(prefix=".wheels-", dir=out) as name:
+        built = Path(name)
+        try:
+            for platform in arguments.platform or PLATFORMS:
+                build_wheel(platform, arguments.profile, built)
+            if not arguments.no_archive:
+                build_archive(built)
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"wheels: {error.cmd[0]} ended with status {error.returncode}")
+        write_sums(built)
+        for old in (*out.glob("subjectbus-*.whl"), *out.glob("subjectbus-*.tar.gz")):
+            old.unlink()
+        for file in built.iterdir():
+            file.replace(out / file.name)
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ class Monitor:
         self._is_interrupted = False
         try:
             status, reason, body = self._exchange(target)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, UnicodeError) as error:
             raise self._error(path, _explain(error, limit_s)) from error
         if status != HTTPStatus.OK:
             text = f"status {status} {reason}".rstrip() + _detail(body)
@@ -276,8 +276,8 @@ class Monitor:
         if len(body) > self._max_bytes:
             raise self._error(path, f"the answer is longer than {self._max_bytes} bytes")
         try:
-            return msgspec.json.decode(body, type=Document)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _decode(body)
+        except ValueError as error:
             raise self._error(path, f"{_NO_MONITOR}: the answer is not a JSON object: {error}") from error
 
     def sample(self, *, sort: str = "cid", limit: int = MOST_CONNECTIONS) -> Sample:
@@ -330,7 +330,7 @@ class Monitor:
             self.close()
             if not is_kept or self._is_interrupted:
                 raise
-        except OSError:
+        except (OSError, UnicodeError):
             self.close()
             raise
         try:
@@ -408,6 +408,8 @@ def _left_s(deadline_s: float) -> float:
 def _explain(error: Exception, limit_s: float) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {limit_s:g} s"
+    if isinstance(error, UnicodeError):
+        return f"the host's name or the path is not valid ({error})"
     if isinstance(error, IncompleteRead):
         return "the connection was closed before the end of the answer"
     if isinstance(error, OSError) and error.strerror:
@@ -415,6 +417,18 @@ def _explain(error: Exception, limit_s: float) -> str:
     if isinstance(error, OSError):
         return "the connection was closed without an answer"
     return f"{_NO_MONITOR}: the answer is not HTTP ({type(error).__name__})"
+
+
+def _decode(body: bytes) -> Document:
+    """Return the JSON object that an answer is.
+
+    Raises:
+        ValueError: The answer is not a JSON object.
+    """
+    try:
+        return msgspec.json.decode(body, type=Document)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _unusable(url: str, why: str) -> UsageError:
@@ -426,8 +440,8 @@ def _unusable(url: str, why: str) -> UsageError:
 def _detail(body: bytes) -> str:
     """Return the detail of a problem (RFC 9457), if there is one."""
     try:
-        problem = msgspec.json.decode(body, type=Document)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = _decode(body)
+    except ValueError:
         return ""
     detail = problem.get("detail") or problem.get("error")
     return f": {detail}" if isinstance(detail, str) else ""

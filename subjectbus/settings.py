@@ -30,8 +30,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path}: lists or tables are nested too deeply") from error
 
 
 def convert(cls: type[T], values: Mapping[str, Any], where: str, *, strict: bool = True) -> T:
@@ -152,12 +154,8 @@ def _tags(cls: type[msgspec.Struct], what: str, key: str) -> str | None:
         table, last = key, missing[1]
     else:
         table, _, last = key.rpartition(".")
-    annotation: Any = cls
-    for part in filter(None, table.split(".")):
-        nested = next((leaf for leaf in _leaf_types(annotation) if _is_struct(leaf)), None)
-        fields = msgspec.structs.fields(nested) if nested else ()
-        annotation = next((f.type for f in fields if f.encode_name == part), None)
-    configs = [leaf.__struct_config__ for leaf in _leaf_types(annotation) if _is_struct(leaf)]
+    leaves = _leaf_types(_annotation(cls, table))
+    configs = [leaf.__struct_config__ for leaf in leaves if _is_struct(leaf)]
     tags = [str(config.tag) for config in configs if config.tag_field == last]
     if not tags:
         return None
@@ -166,14 +164,26 @@ def _tags(cls: type[msgspec.Struct], what: str, key: str) -> str | None:
 
 
 def _choices(cls: type[msgspec.Struct], key: str) -> str:
-    annotation: Any = cls
-    for part in key.split("."):
-        nested = next(t for t in _leaf_types(annotation) if _is_struct(t))
-        annotation = next(f.type for f in msgspec.structs.fields(nested) if f.encode_name == part)
     names = []
-    for leaf in _leaf_types(annotation):
+    for leaf in _leaf_types(_annotation(cls, key)):
         if get_origin(leaf) is Literal:
             names += [str(choice) for choice in get_args(leaf)]
         elif leaf in (int, float):
             names.append("a number")
-    return f" (choose from {', '.join(names)})"
+    return f" (choose from {', '.join(names)})" if names else ""
+
+
+def _annotation(cls: type[msgspec.Struct], key: str) -> Any:  # noqa: ANN401 - any annotation
+    """Return the annotation of a key such as "broker.shards" or "transports[0]"; None for other keys."""
+    annotation: Any = cls
+    for part in re.findall(r"[^.\[\]]+|\[[^\]]*\]", key):
+        leaves = _leaf_types(annotation)
+        if part.startswith("["):
+            annotation = next(
+                (get_args(leaf)[0] for leaf in leaves if get_origin(leaf) in (list, tuple)), None
+            )
+            continue
+        nested = next((leaf for leaf in leaves if _is_struct(leaf)), None)
+        fields = msgspec.structs.fields(nested) if nested else ()
+        annotation = next((field.type for field in fields if field.encode_name == part), None)
+    return annotation

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadtest.result.capacity import Capacity
 from loadtest.result.checks import describe_difference, describe_lateness, describe_trend, describe_value
@@ -28,6 +28,11 @@ class Case:
     is_error: bool = False
     """Whether the case could not be judged, because the run failed."""
 
+    @property
+    def line(self) -> str:
+        """Name and judged value."""
+        return f"{self.name}: {self.text}" if self.text else self.name
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -39,6 +44,8 @@ class Suite:
     started: str | None = None
     """Start of the command: UTC, ISO 8601. None if nothing was started."""
     duration_s: float = 0.0
+    folder: str = ""
+    """Result folder. Empty if there is none."""
 
     @property
     def failed(self) -> list[Case]:
@@ -72,7 +79,7 @@ def with_error(suite: Suite, error: str) -> Suite:
     if any(case.is_error for case in suite.cases):
         return suite
     cases = [case for case in suite.cases if case.group != "run"]
-    return Suite(suite.name, [_run_case(error), *cases], suite.started, suite.duration_s)
+    return replace(suite, cases=[_run_case(error), *cases])
 
 
 def _run_case(error: str | None) -> Case:
@@ -143,7 +150,8 @@ def _of_comparison(comparison: Comparison) -> Iterator[Case]:
                 continue
             worse = describe_change(row, number, comparison.names, comparison.tolerance)
             change = "" if cell.change is None or math.isinf(cell.change) else f"{100 * cell.change:+.1f} %"
-            yield Case("metric", f"{name}: {row.metric.title}", worse is None, worse or change)
+            judged_by = f"{change}, {cell.verdict}" if change else cell.verdict
+            yield Case("metric", f"{name}: {row.metric.title}", worse is None, worse or judged_by)
             known += [worse] if worse else []
     others = [text for text in comparison.regressions if text not in known]
     yield from (Case("check", text.partition(": ")[0], holds=False, text=text) for text in others)

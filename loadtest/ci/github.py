@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from loadtest.ci.cases import Case, Suite
 from subjectbus.printable import printable
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:@-])")
-"""Characters with a meaning in GitHub's Markdown, among them those that begin HTML, links and mentions."""
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&:.@-])")
+"""Characters with a meaning in GitHub's Markdown, among them those that make HTML and links.
+
+This includes bare URLs. GitHub looks for e-mail addresses and mentions when the escapes are gone, so these
+still become links.
+"""
 
 
 def annotations(suite: Suite) -> Iterator[str]:
     """Yield a workflow command for each case that does not hold."""
     for case in suite.failed:
         title = f"{suite.name}: {case.group}"
-        yield f"::error title={_property(title)}::{_data(_line(case))}"
+        yield f"::error title={_property(title)}::{_data(case.line)}"
 
 
 def summary(suite: Suite) -> str:
@@ -26,11 +30,8 @@ def summary(suite: Suite) -> str:
         f"| {_verdict(case)} | {case.group} | {_cell(case.name)} | {_cell(case.text)} |" for case in cases
     ]
     head = ["| | kind | what | judged by |", "|---|---|---|---|"]
-    return "\n".join([f"### Load test: {_cell(suite.name)}", "", verdict, "", *head, *rows, "", ""])
-
-
-def _line(case: Case) -> str:
-    return f"{case.name}: {case.text}" if case.text else case.name
+    title = f"{suite.name}, {suite.folder}" if suite.folder else suite.name
+    return "\n".join([f"### Load test: {_cell(title)}", "", verdict, "", *head, *rows, "", ""])
 
 
 def _verdict(case: Case) -> str:
@@ -38,7 +39,7 @@ def _verdict(case: Case) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return a text as one line, escaped so that Markdown shows it unchanged."""
+    """Return a text as one line, escaped so that Markdown shows its characters unchanged."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
 
 

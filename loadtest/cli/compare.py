@@ -7,11 +7,11 @@ import click
 
 from loadtest import api
 from loadtest.cli.options import named_as_options
-from loadtest.cli.outputs import Outputs, junit_option
+from loadtest.cli.outputs import Outputs, junit_option, require_writable
 from loadtest.report import html, markdown, terminal
 from loadtest.report.artifacts import write_text
 from loadtest.report.compare import to_document, to_records
-from subjectbus import UsageError
+from loadtest.result.comparison import Comparison
 from subjectbus.printable import echo
 
 _FORMS = {"table": terminal.to_text, "markdown": markdown.render, "html": html.render}
@@ -57,23 +57,27 @@ def compare(
     A DIR is the result folder of a run, or that of a repeated one.
 
     Exit status: 0 no regression, 1 a metric is worse by more than the tolerance, or something held in the
-    baseline alone, 2 unusable arguments or folders.
+    baseline alone, 2 unusable arguments or folders, 3 a file cannot be written.
     """
-    if out is not None and not out.parent.is_dir():
-        raise UsageError(f"--out {out}: there is no folder {out.parent}")
     outputs = Outputs(junit)
     with outputs.on_failure("comparison"), named_as_options({"runs": "compare"}):
+        if out is not None:
+            require_writable("--out", out)
         comparison = api.compare(folders, tolerance=tolerance, judge=judge)
-    document = to_document(comparison)
-    if out is None and form == "table" and sys.stdout.isatty():
-        terminal.show(document, terminal.Screen())
-    else:
-        text = to_records(comparison).to_csv() if form == "csv" else _FORMS[form](document)
-        if out is None:
-            echo(text, nl=False)
-        else:
-            write_text(out, text)
+        _write(comparison, form, out)
     for regression in comparison.regressions:
         echo(f"regression: {regression}", err=True)
     outputs.write(comparison)
     return 0 if comparison.holds else 1
+
+
+def _write(comparison: Comparison, form: str, out: Path | None) -> None:
+    document = to_document(comparison)
+    if out is None and form == "table" and sys.stdout.isatty():
+        terminal.show(document, terminal.Screen())
+        return
+    text = to_records(comparison).to_csv() if form == "csv" else _FORMS[form](document)
+    if out is None:
+        echo(text, nl=False)
+    else:
+        write_text(out, text)

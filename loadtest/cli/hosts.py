@@ -6,18 +6,18 @@ from pathlib import Path
 import click
 import msgspec
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from loadtest.hosts.check import HostReport, check_hosts
 from loadtest.hosts.facts import Facts
 from loadtest.hosts.identity import build_id
+from loadtest.report.terminal import Screen
 from loadtest.scenario.inventory import load_inventory
 from loadtest.scenario.kinds import AnyScenario, TransportsScenario
 from loadtest.scenario.load import load_scenario
 from subjectbus import __version__
-from subjectbus.printable import echo
+from subjectbus.printable import echo, printable
 
 _PLAIN_WIDTH = 140
 _FIT, _UNFIT, _UNREACHABLE = 0, 1, 3
@@ -83,9 +83,9 @@ def _document(reports: Sequence[HostReport]) -> str:
 
 
 def _show(reports: Sequence[HostReport]) -> None:
-    screen = Console(highlight=False)
+    screen = Screen(highlight=False)
     if not screen.is_terminal:
-        screen = Console(highlight=False, width=_PLAIN_WIDTH)
+        screen = Screen(highlight=False, width=_PLAIN_WIDTH)
     screen.print(_table(reports))
     for report in reports:
         for text in report.problems:
@@ -97,7 +97,8 @@ def _show(reports: Sequence[HostReport]) -> None:
 
 
 def _line(report: HostReport, verdict: str, style: str, text: str) -> Text:
-    return Text.assemble(f"{report.name} ({report.address}): ", (verdict, style), f": {text}")
+    host = f"{report.name} ({report.address})"
+    return Text.assemble(f"{printable(host)}: ", (verdict, style), f": {printable(text)}")
 
 
 def _table(reports: Sequence[HostReport]) -> Table:
@@ -108,7 +109,7 @@ def _table(reports: Sequence[HostReport]) -> Table:
         table.add_column(head, justify="right")
     for report in reports:
         cells = (report.name, ", ".join(report.roles), _BUILDS[report.build])
-        table.add_row(*(Text(cell) for cell in (*cells, *_cells(report.facts))))
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, *_cells(report.facts))))
     return table
 
 

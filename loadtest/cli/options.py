@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,6 +66,7 @@ _OPTIONS = (
 )
 _SPELLED = {"monitor": "--monitor-url", "from_rate": "--from", "to_rate": "--to", "times": "--repeat"}
 """Options whose names differ from the names of their arguments."""
+_OUTPUTS = ("--out", "--junit")
 
 
 def running_options(command: _Command) -> _Command:
@@ -101,7 +102,7 @@ def carry_out(
         arguments: Further arguments of the function.
     """
     outputs = Outputs(junit)
-    command = ["subjectbus", *sys.argv[1:]]
+    command = ["subjectbus", *_without_outputs(sys.argv[1:])]
     with _as_command(), outputs.on_failure(scenario), named_as_options():
         plan = load_scenario(scenario, overrides)
         folder = out or default_folder(prefix + plan.name)
@@ -111,8 +112,20 @@ def carry_out(
             _show(error.result, plan, folder, quiet=quiet)
             raise
         _show(outcome, plan, folder, quiet=quiet)
-    outputs.write(outcome)
+    outputs.write(outcome, folder, prints_failures=quiet)
     return outcome
+
+
+def _without_outputs(words: Sequence[str]) -> list[str]:
+    """Return the words of a command without the options for its output, which a second run may not share."""
+    kept, rest = [], iter(words)
+    for word in rest:
+        name, equals, _ = word.partition("=")
+        if name not in _OUTPUTS:
+            kept.append(word)
+        elif not equals:
+            next(rest, None)
+    return kept
 
 
 def _show(outcome: object, plan: Plan, folder: Path, *, quiet: bool) -> None:

@@ -1,8 +1,10 @@
 """Files of a command for continuous integration: JUnit XML, GitHub's annotations and job summary."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -13,6 +15,7 @@ from loadtest.ci.cases import Outcome, Suite, failed_suite, suite_of, with_error
 from loadtest.ci.junit import to_junit
 from loadtest.errors import RunError
 from loadtest.report.artifacts import write_text
+from loadtest.result.documents import without_links
 from subjectbus import SubjectbusError, UsageError
 from subjectbus.printable import echo
 
@@ -35,15 +38,27 @@ class Outputs:
         """
         self._junit = junit
         if junit is not None:
-            _require_writable(junit)
+            require_writable("--junit", junit)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: Outcome, folder: Path | None = None, *, prints_failures: bool = False) -> None:
         """Write the verdicts of an outcome.
+
+        Args:
+            outcome: The outcome.
+            folder: Its result folder, which tells apart several runs of one scenario. None for a comparison.
+            prints_failures: Whether each failure is also a line on standard error.
 
         Raises:
             RunError: The JUnit file cannot be written.
         """
-        self._write(suite_of(outcome))
+        suite = suite_of(outcome)
+        if folder is not None:
+            suite = replace(suite, folder=str(folder))
+        # GitHub's annotations are such lines already.
+        if prints_failures and not _is_on_github():
+            for case in suite.failed:
+                echo(f"{case.group} fails: {case.line}", err=True)
+        self._write(suite)
 
     @contextmanager
     def on_failure(self, name: str) -> Iterator[None]:
@@ -60,6 +75,10 @@ class Outputs:
         except KeyboardInterrupt:
             self._write_failure(None, name, "interrupted")
             raise
+        except Exception as error:
+            # Else an earlier file would be taken for the verdicts of this command.
+            self._write_failure(None, name, f"internal: {type(error).__name__}: {error}")
+            raise
 
     def _write_failure(self, outcome: Outcome | None, name: str, error: str) -> None:
         suite = failed_suite(name, error) if outcome is None else with_error(suite_of(outcome), error)
@@ -69,20 +88,34 @@ class Outputs:
             echo(f"--junit: {failure}", err=True)
 
     def _write(self, suite: Suite) -> None:
-        if os.environ.get("GITHUB_ACTIONS") == "true":
+        if _is_on_github():
             _tell_github(suite)
         if self._junit is not None:
             write_text(self._junit, to_junit(suite))
 
 
-def _require_writable(file: Path) -> None:
-    if file.is_dir():
-        raise UsageError(f"--junit {file}: is a folder")
+def require_writable(option: str, file: Path) -> None:
+    """Check that the file that an option names can be written; leave it as it is.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
     try:
-        with TemporaryFile(dir=file.parent):
+        if file.is_dir():
+            raise UsageError(f"{option} {file}: is a folder")
+        if file.exists() and not file.is_file():
+            # Opening it might wait for the reader of a pipe.
+            if not os.access(file, os.W_OK):
+                raise UsageError(f"{option} {file}: {os.strerror(errno.EACCES)}")
+            return
+        with TemporaryFile(dir=without_links(file).parent):
             pass
     except OSError as error:
-        raise UsageError(f"--junit {file}: {error.strerror}") from error
+        raise UsageError(f"{option} {file}: {error.strerror}") from error
+
+
+def _is_on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 def _tell_github(suite: Suite) -> None:

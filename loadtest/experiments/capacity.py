@@ -28,6 +28,12 @@ LEAST_PROBE_S = 1.0
 _ALL_PERCENT = 100
 _FIRST_SHARE = 1 / 8  # doubling meets the scenario's own rate again
 
+_LOAD_KEYS = (
+    "workload", "transport", "users", "arrivals", "profile", "providers", "request_bytes", "reply_bytes",
+    "provider_rate", "provider_delay", "churn_rate", "subjects", "publishers", "message_bytes", "path",
+)  # fmt: skip
+"""Keys that describe the load, and not how it is made or on what."""
+
 OnProgress = Callable[[str], None]
 
 
@@ -73,7 +79,8 @@ class BaselinePlan:
         """Compare a capacity with the capacity of the earlier search; None counts as 0."""
         before = self.search.capacity or 0.0
         change = (capacity or 0.0) / before - 1
-        holds = change >= -self.tolerance
+        # Rates are decimal numbers: a capacity lower by exactly the tolerance holds, however it is rounded.
+        holds = change >= -self.tolerance - 1e-9
         return Baseline(
             folder=self.folder, capacity=before, tolerance=self.tolerance, change=change, holds=holds
         )
@@ -134,6 +141,10 @@ def plan_search(
     objectives = parse_thresholds(tuple(slos) or plan.thresholds)
     if baseline is not None:
         _require_comparable(baseline, objectives, precision)
+        _require_same_load(baseline, plan, probe_s)
+        least = baseline.search.capacity or 0.0
+        if to_rate is not None and to_rate < least * (1 - baseline.tolerance):
+            raise ArgumentError("to_rate", f"{to_rate:g} is below the baseline's capacity, {least:,.10g}")
     return SearchPlan(
         scenario=plan,
         baseline=baseline,
@@ -153,6 +164,20 @@ def _require_comparable(baseline: BaselinePlan, objectives: Sequence[Threshold],
     if baseline.tolerance < precision:
         finer = f"{100 * baseline.tolerance:g} % is finer than the search, {100 * precision:g} %"
         raise ArgumentError("tolerance", f"{finer}; a finer precision takes more runs")
+
+
+def _require_same_load(baseline: BaselinePlan, plan: AnyScenario, probe_s: float) -> None:
+    """Check that both searches measure the same load. Brokers and machines may differ.
+
+    Raises:
+        UsageError: A key of the load differs.
+    """
+    ours, theirs = msgspec.to_builtins(plan), baseline.search.scenario
+    for key in (key for key in _LOAD_KEYS if ours.get(key) != theirs.get(key)):
+        raise ArgumentError("baseline", f"has {key} = {theirs.get(key)}, and this search {ours.get(key)}")
+    if probe_s != baseline.search.probe_s:
+        what = f"{baseline.search.probe_s:g} s, and this search {probe_s:g} s"
+        raise ArgumentError("baseline", f"has probes of another length: {what}")
 
 
 def find_capacity(
@@ -268,7 +293,7 @@ class _Loop:
             case "found":
                 return f"{held:,.10g}/s holds the objectives, {failed:,.10g}/s does not: {self._why(failed)}"
             case "at_most":
-                return f"{held:,.10g}/s holds the objectives, and nothing above it was to be tried (--to)"
+                return f"{held:,.10g}/s holds the objectives, and nothing above it was to be tried (to_rate)"
             case "none":
                 return f"not even the lowest rate, {failed:,.10g}/s, holds: {self._why(failed)}"
             case "failed":

@@ -15,7 +15,7 @@ from loadtest.experiments.repeat import spread_metrics, summarise_runs
 from loadtest.result import capacity, repeated
 from loadtest.result.checks import describe_value, failed_checks
 from loadtest.result.comparison import Cell, Comparison, Curve, Row, Verdict, describe_change
-from loadtest.result.documents import as_document_error
+from loadtest.result.documents import as_document_error, has_file, without_links
 from loadtest.result.histogram import Histogram
 from loadtest.result.metrics import Metric
 from loadtest.result.paths import flatten
@@ -202,7 +202,7 @@ def _names(runs: Sequence[Source]) -> list[str]:
 
 
 def _folder_names(folders: Sequence[Path]) -> list[str]:
-    paths = [folder.resolve().parts for folder in folders]
+    paths = [without_links(folder).parts for folder in folders]
     longest = max(map(len, paths), default=0)
     for depth in range(1, longest + 1):
         names = ["/".join(parts[-depth:]) for parts in paths]
@@ -220,10 +220,10 @@ def _side(name: str, source: Source) -> Side:
 
 
 def _read_side(folder: Path, name: str) -> Side:
-    if (folder / repeated.FILE).exists():
+    if has_file(folder / repeated.FILE):
         summary = read_repeated(folder)
         folders = {run: folder / run for run in summary.runs}
-    elif (folder / capacity.FILE).exists():
+    elif has_file(folder / capacity.FILE):
         raise ResultError(f"{folder}: a search for the capacity; its probes can be compared")
     else:
         summary, folders = None, {name: folder}
@@ -239,7 +239,7 @@ def _make_side(
 ) -> Side:
     """Return the runs, by name, as one side.
 
-    The metrics are computed again, since an earlier version may have written the summary.
+    The metrics are computed from the results, so that they agree with them.
 
     Raises:
         ResultError: A result has a value that runs do not write; the text names its file, if there is one.

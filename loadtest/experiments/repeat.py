@@ -6,6 +6,7 @@ from statistics import median
 
 from msgspec import structs
 
+from loadtest.errors import ArgumentError
 from loadtest.result.checks import failed_checks
 from loadtest.result.documents import write_document
 from loadtest.result.metrics import measure
@@ -61,8 +62,20 @@ def repeat(
 
 
 def summarise_runs(results: dict[str, Result]) -> Repeated:
-    """Return the summary of one or more runs, given by name."""
-    first = next(iter(results.values()))
+    """Return the summary of one or more runs, given by name.
+
+    Raises:
+        ArgumentError: The runs have different thresholds.
+    """
+    name, first = next(iter(results.items()))
+    exprs = [outcome.expr for outcome in first.thresholds]
+    for other, result in results.items():
+        if (found := [outcome.expr for outcome in result.thresholds]) != exprs:
+            raise ArgumentError(
+                "runs",
+                f"runs of one scenario have the same thresholds, but {name} has {', '.join(exprs) or 'none'} "
+                f"and {other} has {', '.join(found) or 'none'}",
+            )
     errors = [f"{name}: {result.error}" for name, result in results.items() if result.error]
     broken = [f"{name}: {text}" for name, result in results.items() for _, text in failed_checks(result)]
     return Repeated(
@@ -75,7 +88,7 @@ def summarise_runs(results: dict[str, Result]) -> Repeated:
         metrics=spread_metrics(list(results.values())),
         thresholds=[
             _judge_all(expr, [result.thresholds[index] for result in results.values()])
-            for index, expr in enumerate(outcome.expr for outcome in first.thresholds)
+            for index, expr in enumerate(exprs)
         ],
         complaints=broken,
         environment=first.environment,

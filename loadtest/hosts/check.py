@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Literal
 
 from msgspec import Struct
@@ -13,12 +13,12 @@ from loadtest.hosts.facts import Facts, gather_facts
 from loadtest.hosts.identity import build_id
 from loadtest.hosts.install import find_installed, install
 from loadtest.hosts.interpreter import find_python
+from loadtest.hosts.parallel import on_each
+from loadtest.scenario.cpus import parse_cpus
 from loadtest.scenario.inventory import HostPlan, Inventory, deal_processes
 from loadtest.scenario.kinds import AnyScenario, BroadcastScenario
-from loadtest.workers.child import parse_cpus
 from subjectbus.limits import DESCRIPTOR_MARGIN
 
-_MAX_PARALLEL = 32
 _CLOCK_TOLERANCE_S = 1.0
 
 Build = Literal["there", "installed", "missing"]
@@ -77,14 +77,14 @@ def check_hosts(
     Returns:
         One report for each host, in the order of the inventory.
     """
-    hosts = inventory.hosts
 
-    def check(host: HostPlan) -> HostReport:
-        shares = [shares_of(scenario, inventory).get(host.name) for scenario in scenarios]
-        return _check(host, list(zip(scenarios, shares, strict=True)), on_progress, may_install=may_install)
+    def check(connection: Connection) -> HostReport:
+        shares = [shares_of(scenario, inventory).get(connection.host.name) for scenario in scenarios]
+        needs = list(zip(scenarios, shares, strict=True))
+        return _check(connection, needs, on_progress, may_install=may_install)
 
-    with ThreadPoolExecutor(min(len(hosts), _MAX_PARALLEL)) as threads:
-        return list(threads.map(check, hosts))
+    with ExitStack() as stack:
+        return on_each([stack.enter_context(Connection(host)) for host in inventory.hosts], check)
 
 
 def shares_of(scenario: AnyScenario, inventory: Inventory) -> dict[str, Share]:
@@ -103,19 +103,19 @@ def shares_of(scenario: AnyScenario, inventory: Inventory) -> dict[str, Share]:
 
 
 def _check(
-    host: HostPlan,
+    connection: Connection,
     shares: Sequence[tuple[AnyScenario, Share | None]],
     on_progress: Callable[[str], None],
     *,
     may_install: bool,
 ) -> HostReport:
+    host = connection.host
     report = HostReport(name=host.name, address=host.address, roles=host.roles)
     try:
-        with Connection(host) as connection:
-            connection.open()
-            report.is_reachable = True
-            _find_build(connection, report, on_progress, may_install=may_install)
-            report.facts = gather_facts(connection, report.python or find_python(connection).executable)
+        connection.open()
+        report.is_reachable = True
+        _find_build(connection, report, on_progress, may_install=may_install)
+        report.facts = gather_facts(connection, report.python or find_python(connection).executable)
     except HostError as error:
         report.problems.append(error.problem)
         return report

@@ -1,7 +1,7 @@
 """Properties of a host that a load test depends on: processors, memory, limits, ports, clock."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 
 import msgspec
@@ -67,14 +67,10 @@ def gather_facts(connection: Connection, python: str) -> Facts:
     channel.settimeout(_TIMEOUT_S)
     try:
         lines = channel.makefile("r")
-        first = lines.readline()
-        # A login shell may print lines before the script does.
-        while first and not first.startswith("{"):
-            first = lines.readline()
-        if not first:
+        facts = _find_facts(iter(lines.readline, ""))
+        if facts is None:
             errors = channel.makefile_stderr("r").read().decode(errors="replace").split("\n")
             raise connection.error(f"{_FAILED}: {next(filter(None, reversed(errors)), 'no answer')}")
-        facts = msgspec.json.decode(first, type=_RawFacts)
 
         def read_remote_ns() -> int:
             channel.sendall(b"\n")
@@ -86,6 +82,16 @@ def gather_facts(connection: Connection, python: str) -> Facts:
     finally:
         channel.close()
     return Facts(**msgspec.structs.asdict(facts), clock=clock)
+
+
+def _find_facts(lines: Iterator[str]) -> _RawFacts | None:
+    """Return the facts in the first line that has them; None if no line does."""
+    for line in lines:
+        try:
+            return msgspec.json.decode(line, type=_RawFacts)
+        except (msgspec.DecodeError, RecursionError):
+            continue  # a login shell may print lines before the script does
+    return None
 
 
 def compare_clocks(read_remote_ns: Callable[[], int], read_local_ns: Callable[[], int]) -> Clock:

@@ -1,17 +1,17 @@
 """Start of the agents on the hosts of a run: connect, install the build, start one agent for each host."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
 import paramiko
 
 from loadtest.hosts.connection import Connection
 from loadtest.hosts.install import ensure_installed
+from loadtest.hosts.parallel import on_each
 from loadtest.scenario.inventory import HostPlan
 from loadtest.workers.remote import RemoteMachine
 
-_MAX_PARALLEL = 32
 _CHUNK_BYTES = 1 << 16
 
 OnProgress = Callable[[str], None]
@@ -104,21 +104,10 @@ def open_machines(hosts: Sequence[HostPlan], on_progress: OnProgress) -> Iterato
             return machine
 
         on_progress(f"connecting to {', '.join(host.name for host in hosts)}")
-        with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
-            opening = [pool.submit(open_one, connection) for connection in connections]
-            try:
-                wait(opening, return_when=FIRST_EXCEPTION)
-                failed = [future for future in opening if future.done() and future.exception()]
-                machines = [future.result() for future in failed or opening]
-            except BaseException:
-                # One host failed, so the others are not needed: closing ends what their threads wait for.
-                pool.shutdown(wait=False, cancel_futures=True)
-                for connection in connections:
-                    connection.close()
-                raise
+        machines = on_each(connections, open_one)
         try:
             yield machines
         finally:
             # In parallel, since each agent may take seconds to end.
-            with ThreadPoolExecutor(_MAX_PARALLEL) as pool:
+            with ThreadPoolExecutor(len(machines)) as pool:
                 list(pool.map(RemoteMachine.close, machines))

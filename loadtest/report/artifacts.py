@@ -14,7 +14,13 @@ from loadtest.report import capacity, html, markdown, repeated, run
 from loadtest.report.document import Document, Records
 from loadtest.result import capacity as capacity_result
 from loadtest.result import repeated as repeated_result
-from loadtest.result.documents import as_document_error, encode_document, replace_file
+from loadtest.result.documents import (
+    as_document_error,
+    encode_document,
+    has_file,
+    replace_file,
+    write_file,
+)
 from loadtest.result.histogram import Histogram, LoggedInterval, write_hgrm, write_hlog
 from loadtest.result.schema import Result, read_result
 
@@ -98,19 +104,19 @@ def read_outcome(folder: Path) -> Result | repeated_result.Repeated | capacity_r
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file completely or not at all.
+    """Write a file that the user names, completely or not at all if it is a regular file.
 
     Raises:
         RunError: The file cannot be written.
     """
     try:
-        replace_file(path, text.encode())
+        write_file(path, text.encode())
     except OSError as error:
         raise RunError(f"{path}: {error.strerror}") from error
 
 
 def _kind_of(folder: Path) -> _Kind:
-    return next((kind for kind in _EXPERIMENTS if (folder / kind.file).exists()), _RUN)
+    return next((kind for kind in _EXPERIMENTS if has_file(folder / kind.file)), _RUN)
 
 
 def _recorded(result: Result, logged: Sequence[LoggedInterval]) -> Iterator[_File]:

@@ -98,7 +98,10 @@ def reproduction(run: Any) -> Section:  # noqa: ANN401 - a run, a search or repe
         seed = run.scenario["seed"]
         blocks.append(Text(f"Seed: {seed}. All random choices of the load follow from the seed."))
     if run.command:
-        blocks += [Text("The command, as it was given:"), Code("sh", shlex.join(run.command))]
+        blocks += [
+            Text("The command, without the options for its output:"),
+            Code("sh", shlex.join(run.command)),
+        ]
     if isinstance(run, Result):
         target = [] if run.target is None else ["--target", run.target]
         command = shlex.join(["subjectbus", "loadtest", "run", SCENARIO_FILE, *target])

@@ -80,7 +80,8 @@ def show(document: Document, terminal: Terminal) -> None:
 def to_text(document: Document) -> str:
     """Return the document as plain text, as a wide terminal shows it."""
     file = io.StringIO()
-    show(document, Screen(file=file, width=_PLAIN_WIDTH))
+    # Named, since FORCE_COLOR makes rich take every file for a terminal.
+    show(document, Screen(file=file, width=_PLAIN_WIDTH, force_terminal=False))
     return file.getvalue()
 
 

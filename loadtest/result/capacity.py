@@ -115,7 +115,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     probes: list[Probe]
     environment: dict[str, Any]
     command: list[str] = []
-    """Command and arguments that started the search, so that it can be repeated."""
+    """Command that repeats the search: the one that was given, without --out and --junit."""
     baseline: Baseline | None = None
     """Comparison with an earlier search. None if there is none, or if this one came to no end."""
 

@@ -86,8 +86,7 @@ def describe_lateness(result: Result | Repeated) -> str | None:
         return (
             f"the load generator was late: a request left {late_ms:,.0f} ms after its planned time, so the "
             "latencies include its own delay. Let nothing else run beside it, give it more processors "
-            "(--load-cpus, threads=, requestors=, --hosts) or lower rate=; max_send_lag_ms= sets the limit, "
-            "0 none"
+            "(load_cpus, threads, requestors, hosts) or lower rate; max_send_lag_ms sets the limit, 0 none"
         )
     return None
 

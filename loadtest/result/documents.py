@@ -77,9 +77,37 @@ def write_document(document: object, path: Path) -> None:
         raise RunError(f"{path}: {error.strerror}") from error
 
 
+def has_file(path: Path) -> bool:
+    """Return whether there is a file at a path; False for a path that cannot be looked up."""
+    try:
+        return path.exists()
+    except OSError:  # a name that is too long, or a folder without permission
+        return False
+
+
 def encode_document(document: object) -> bytes:
     """Return the JSON text of a document: indented by two spaces, with a newline at its end."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def without_links(path: Path) -> Path:
+    """Return the path with its links followed; links that form a circle stay, for which `resolve` raises."""
+    return Path(os.path.realpath(path))
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write the content to a file of the user's choice, of whatever kind the file is.
+
+    The target of a link is replaced and the link stays. A device or a pipe is written into.
+
+    Raises:
+        OSError: The content cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            file.write(content)
+    else:
+        replace_file(without_links(path), content)
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -31,9 +31,11 @@ def claimed(folder: Path) -> Iterator[None]:
     Raises:
         ResultError: The folder cannot be created or written to, or already has a result.
     """
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    new: list[Path] = []
     try:
-        _make(folder)
+        with _as_result_error(folder):
+            new += (path for path in (folder, *folder.parents) if not path.exists())
+            _make(folder)
         yield
     finally:
         with suppress(OSError):  # the first folder that is not empty stays, and with it its parents
@@ -42,13 +44,18 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:
-            file.write(b"?")
-            file.flush()
-    except OSError as error:
-        raise ResultError(f"result folder {folder}: {error.strerror}") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=folder) as file:
+        file.write(b"?")
+        file.flush()
     for name, content in _RESULT_FILES.items():
         if (folder / name).exists():
             raise ResultError(f"result folder {folder}: already has {content} (choose another folder)")
+
+
+@contextmanager
+def _as_result_error(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ResultError(f"result folder {folder}: {error.strerror}") from error

@@ -76,7 +76,7 @@ class Repeated(Struct, frozen=True, kw_only=True):
     """Failed checks of conservation, agreement and trends, each with the name of its run."""
     environment: dict[str, Any]
     command: list[str] = []
-    """Command and arguments that started the runs, so that they can be repeated."""
+    """Command that repeats the runs: the one that was given, without --out and --junit."""
 
     @property
     def holds(self) -> bool:

@@ -452,7 +452,7 @@ class Result(Struct, frozen=True, kw_only=True):
     heatmap: Heatmap | None = None
     """Latencies by time. None if no latency was measured."""
     command: list[str] = []
-    """Command and arguments that started the run, so that it can be repeated."""
+    """Command that repeats the run: the one that was given, without --out and --junit."""
     workers: list[WorkerCounts] = []
     """Workers that reported a result."""
     missing: list[str] = []

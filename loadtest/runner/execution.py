@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, NoReturn, get_args
 
 from msgspec import structs
@@ -142,7 +143,7 @@ class _Run:
         self._view = view
         self._interrupts = interrupts
         self._servers = Servers(scenario, options.target)
-        self._processes = RunProcesses()
+        self._processes = RunProcesses(interrupts)
         self._collected = Collected(
             scenario=scenario,
             target=options.target.url if options.target else None,
@@ -237,8 +238,8 @@ class _Run:
                 share = slot.apply_overrides(share_requests(scenario, engine, index))
                 connections, configure = share.users, Configure(requestor=share)
             role = "broadcaster" if isinstance(scenario, BroadcastScenario) else "requestor"
-            worker = WorkerProcess(f"{role} {index + 1}", configure, slot, connections)
-            self._processes.requestors.append(worker)
+            start = partial(WorkerProcess, f"{role} {index + 1}", configure, slot, connections)
+            self._processes.add_worker(self._processes.requestors, start)
         self._meter.watch_load(self._processes.workers, self._processes.requestors)
         expected = scenario.connections - (scenario.providers if isinstance(scenario, Scenario) else 0)
         self._open_connections(self._processes.requestors, expected)
@@ -251,8 +252,8 @@ class _Run:
             engine = self._servers.provider_engine(server)
             share = slots[index].apply_overrides(share_providers(scenario, engine, index, len(slots)))
             name = f"provider {number}" if len(places) > 1 else "provider"
-            worker = WorkerProcess(name, Configure(provider=share), slots[index], share.providers)
-            self._processes.providers.append(worker)
+            start = partial(WorkerProcess, name, Configure(provider=share), slots[index], share.providers)
+            self._processes.add_worker(self._processes.providers, start)
         self._open_connections(self._processes.providers, scenario.providers * self._servers.count)
 
     def _open_connections(self, workers: list[WorkerProcess], connections: int) -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
+from loadtest.errors import ArgumentError
 from loadtest.result.schema import Load, Server
 from loadtest.sampling.usage import Processes, Traffic, Usage
 from loadtest.workers.processes import ManagedProcess, measure_usages
-from subjectbus import UsageError
 
 _MIN_INTERVAL_S = 0.3
 """Shortest time over which processor time is given in percent."""
@@ -20,12 +20,12 @@ class UsageMeter:
         """Measure the target's process `server_pid`; None if the server is not such a process.
 
         Raises:
-            UsageError: The process does not exist.
+            ArgumentError: The process does not exist.
         """
         try:
             self._server = Processes([server_pid]) if server_pid is not None else None
-        except psutil.NoSuchProcess as error:
-            raise UsageError(f"--server-pid: process {server_pid} does not exist") from error
+        except (psutil.NoSuchProcess, ValueError) as error:  # psutil refuses negative numbers
+            raise ArgumentError("server_pid", f"process {server_pid} does not exist") from error
         self._brokers: Sequence[ManagedProcess] = ()
         self._load: Sequence[ManagedProcess] = ()
         self._requestors: Sequence[ManagedProcess] = ()

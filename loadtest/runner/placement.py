@@ -1,7 +1,6 @@
 """Places for the processes of a run: on this machine, or on the hosts of an inventory."""
 
 import ipaddress
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,9 +9,10 @@ from msgspec import structs
 
 from loadtest.errors import HostsFileError, ScenarioError
 from loadtest.scenario.contradictions import find_contradiction
+from loadtest.scenario.cpus import parse_cpus
 from loadtest.scenario.inventory import HostPlan, Role, deal_processes
 from loadtest.scenario.kinds import AnyScenario, BroadcastScenario, FetchScenario, Scenario
-from loadtest.workers.child import parse_cpus
+from loadtest.scenario.names import resolve
 from loadtest.workers.local import LocalMachine
 from loadtest.workers.machine import Machine
 from loadtest.workers.processes import Slot
@@ -160,11 +160,10 @@ def _resolve_data_address(plan: HostPlan) -> str:
     """
     name = plan.broker_address
     try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        _, address = resolve(name)
     except OSError as error:
         raise HostsFileError(
             f'host "{plan.name}": {name}: {error.strerror}; '
             "set data_address to the IP address at which the other hosts reach its broker"
         ) from error
-    *_, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    return str(ipaddress.ip_address(str(address[0]).partition("%")[0]))
+    return str(ipaddress.ip_address(address.partition("%")[0]))

@@ -1,5 +1,6 @@
 """The servers of a run, its own brokers or a target, and the way in which workers connect to them."""
 
+from functools import partial
 from typing import Literal
 
 from msgspec import structs
@@ -36,7 +37,8 @@ class Servers:
         slots = list(zip(placement.brokers, placement.broker_addresses, strict=True))
         for number, (slot, address) in enumerate(slots, 1):
             name = f"broker {number}" if len(slots) > 1 else "broker"
-            processes.brokers.append(BrokerProcess(config, slot, connections, address=address, name=name))
+            start = partial(BrokerProcess, config, slot, connections, address=address, name=name)
+            processes.add_broker(start)
         for broker in processes.brokers:
             broker.wait_ready()
         self._brokers = processes.brokers

@@ -1,6 +1,7 @@
 """One run of any plan, from its start to its result."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -36,13 +37,30 @@ def run_plan(
     if isinstance(plan, TransportsScenario):
         finished = run_transports(plan, options, display.of_part, interrupts)
         display.announce("writing results")
-        return build_comparison(plan, finished), []
+        with _kept(finished, folder):
+            return build_comparison(plan, finished), []
     with display:
         collected = run_scenario(plan, options, display, interrupts)
     display.announce("writing results")
-    try:
+    with _kept(collected, folder):
         return build_result(collected)
+
+
+@contextmanager
+def _kept(collected: object, folder: Path) -> Iterator[None]:
+    """Write the collected data to `folder`/collected.json if the block cannot build a result from it.
+
+    Raises:
+        RunError: The block has failed.
+    """
+    try:
+        yield
     except Exception as error:
         path = folder / "collected.json"
-        replace_file(path, msgspec.json.encode(collected, enc_hook=str))
-        raise RunError(f"no result can be built from {path}: {type(error).__name__}: {error}") from error
+        reason = f"{type(error).__name__}: {error}"
+        try:
+            replace_file(path, msgspec.json.encode(collected, enc_hook=str))
+        except OSError as lost:
+            text = f"no result can be built from the collected data ({reason}), which cannot be kept: {lost}"
+            raise RunError(text) from error
+        raise RunError(f"no result can be built from {path}: {reason}") from error

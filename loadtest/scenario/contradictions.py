@@ -1,5 +1,7 @@
 """Checks for keys of a scenario that are valid alone but contradict each other."""
 
+import math
+
 from loadtest.scenario.kinds import (
     AnyScenario,
     BroadcastScenario,
@@ -13,13 +15,19 @@ from loadtest.scenario.profile import Constant, find_fault
 
 # Each process lists the messages that its users received, so that the lists of all processes can be merged.
 _LISTED_MESSAGES = 1_000_000
+# The trends compare all pairs of periods.
+_MAX_PERIODS = 2_000
 
 
 def find_contradiction(scenario: Plan) -> str | None:
     """Return the first contradiction between keys as text that names them, or None."""
     if isinstance(scenario, TransportsScenario):
         return None
-    fault = _find_loop_contradiction(scenario) or find_fault(scenario.profile, scenario.duration_s)
+    fault = (
+        _find_loop_contradiction(scenario)
+        or find_fault(scenario.profile, scenario.duration_s)
+        or _find_soak_contradiction(scenario)
+    )
     if fault is not None:
         return fault
     if isinstance(scenario, BroadcastScenario):
@@ -39,6 +47,17 @@ def _find_loop_contradiction(scenario: AnyScenario) -> str | None:
     if scenario.outstanding and not isinstance(scenario.profile, Constant):
         return "profile: not possible in a closed loop, which has no rate; set rate instead of outstanding"
     return None
+
+
+def _find_soak_contradiction(scenario: AnyScenario) -> str | None:
+    if scenario.soak is None or scenario.duration_s / scenario.soak.period_s <= _MAX_PERIODS:
+        return None
+    periods = math.ceil(scenario.duration_s / scenario.soak.period_s)
+    least = math.ceil(scenario.duration_s / _MAX_PERIODS)
+    return (
+        f"soak.period_s: {scenario.soak.period_s:g} makes {periods:,} periods of duration_s, but at most "
+        f"{_MAX_PERIODS:,} can be judged; set it to {least} or more"
+    )
 
 
 def _find_request_contradiction(scenario: Scenario | FetchScenario) -> str | None:

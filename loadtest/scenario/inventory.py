@@ -22,15 +22,15 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta, Struct, structs
 
 from loadtest.errors import HostsFileError
+from loadtest.scenario.cpus import parse_cpus
 from subjectbus import settings
-from subjectbus.errors import ConfigError
+from subjectbus.errors import ConfigError, UsageError
 
 Role = Literal["broker", "requestor", "provider"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 Count = Annotated[int, Meta(ge=1)]
 _NAME_LENGTH = 40
-_CPU_DIGITS = 4  # enough for the processors of any machine
 _REQUIRED = {
     "name": 'what progress and reports call it, such as "a"',
     "address": "its name or IP address",
@@ -145,7 +145,7 @@ class Inventory(Struct, frozen=True):
         }
         for role, is_needed in needed.items():
             if is_needed and not self.with_role(role):
-                hint = ", or use --target" if role == "broker" else ""
+                hint = ", or give a target" if role == "broker" else ""
                 raise HostsFileError(
                     f'{self.path}: no host has the role "{role}": add roles = ["{role}"] to a host{hint}'
                 )
@@ -296,15 +296,10 @@ def _is_address(text: str) -> bool:
 
 
 def _is_cpu_list(text: str) -> bool:
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        numbers = (first, last) if dash else (first,)
-        if not all(
-            number.isascii() and number.isdigit() and len(number) <= _CPU_DIGITS for number in numbers
-        ):
-            return False
-        if dash and int(last) < int(first):
-            return False
+    try:
+        parse_cpus(text, allow_any=True)
+    except UsageError:
+        return False
     return True
 
 

@@ -6,6 +6,8 @@ import reprlib
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +24,7 @@ _SEEDS = 2**64  # checked here because the bounds of msgspec end at 2**63
 
 def shipped_scenarios() -> dict[str, str]:
     """Return the description of each scenario in the package, by its name."""
-    folder = files("loadtest") / "scenarios"
-    tables = {
-        entry.name.removesuffix(".toml"): tomllib.loads(entry.read_text(encoding="utf-8"))
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    }
-    return {name: str(table.get("description", "")) for name, table in sorted(tables.items())}
+    return {name: str(_read_table(file).get("description", "")) for name, file in _shipped_files().items()}
 
 
 def load_scenario(
@@ -65,6 +61,31 @@ def scenario_of(table: Mapping[str, Any]) -> Plan:
     return _convert(dict(table), "the result's scenario")
 
 
+def to_plain(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return new values of keys as numbers, texts, lists and tables that TOML has.
+
+    Raises:
+        ScenarioError: A value is none of these, nor a number of another library.
+    """
+    plain = {}
+    for key, value in overrides.items():
+        try:
+            plain[key] = to_builtins(value, enc_hook=_to_number)
+        except TypeError as error:
+            raise ScenarioError(f"{key}: {error}") from error
+    return plain
+
+
+def _to_number(value: object) -> int | float:
+    """Return a number of another library, such as NumPy, as Python's."""
+    match value:
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+    raise TypeError(f"expected a value that TOML has, got {type(value).__name__}")
+
+
 def _read(scenario: str | os.PathLike[str] | Plan) -> tuple[dict[str, Any], str]:
     """Return the keys of a scenario, including its name, and the source of the keys for messages."""
     if not isinstance(scenario, str | os.PathLike):
@@ -80,19 +101,28 @@ def _read(scenario: str | os.PathLike[str] | Plan) -> tuple[dict[str, Any], str]
 
 
 def _read_shipped(name: str) -> tuple[dict[str, Any], str]:
-    shipped = files("loadtest") / "scenarios" / f"{name}.toml"
-    if not shipped.is_file():
-        known = shipped_scenarios()
+    known = _shipped_files()
+    if name not in known:
         hint = settings.suggestion(name, known) or f" (choose from {', '.join(known)}, or name a .toml file)"
         raise ScenarioError(f'no scenario "{name}"{hint}')
-    return {"name": name, **tomllib.loads(shipped.read_text(encoding="utf-8"))}, f"scenario {name}"
+    return {"name": name, **_read_table(known[name])}, f"scenario {name}"
+
+
+def _shipped_files() -> dict[str, Traversable]:
+    """Return the file of each scenario in the package, by its name."""
+    entries = sorted((files("loadtest") / "scenarios").iterdir(), key=lambda entry: entry.name)
+    return {entry.name.removesuffix(".toml"): entry for entry in entries if entry.name.endswith(".toml")}
+
+
+def _read_table(file: Traversable) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def _overrides(overrides: Iterable[str] | Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Yield key, value and label, for messages, of each override."""
     if isinstance(overrides, Mapping):
-        for key, value in overrides.items():
-            yield key, to_builtins(value), f"{key}={reprlib.repr(value)}"
+        for key, value in to_plain(overrides).items():
+            yield key, value, f"{key}={reprlib.repr(value)}"
         return
     for text in overrides:
         key, equals, value = text.partition("=")
@@ -113,7 +143,7 @@ def _override(table: dict[str, Any], key: str, value: object, label: str) -> Non
 def _value(text: str) -> Any:  # noqa: ANN401 - any TOML value
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, too many digits, or nested too deeply
         return text
     return parsed["value"] if parsed.keys() == {"value"} else text
 

@@ -4,7 +4,10 @@ Levels are multiples of the scenario's `rate`, so that this one key scales the w
 the profile's first level; if that is 0, the warm-up sends nothing.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated
 
 from msgspec import Meta, Struct, field
@@ -75,13 +78,25 @@ def segments(profile: Profile, duration_s: float) -> list[Segment]:
 
 def area(profile: Profile, duration_s: float, start_s: float, end_s: float) -> float:
     """Return the integral of the level between two times, in seconds; outside the measured phase it is 0."""
-    begin_s, total = 0.0, 0.0
-    for length_s, first, last in segments(profile, duration_s):
-        from_s, to_s = (min(max(time_s - begin_s, 0.0), length_s) for time_s in (start_s, end_s))
-        slope = (last - first) / length_s
-        total += (to_s - from_s) * (first + slope * (from_s + to_s) / 2)
-        begin_s += length_s
-    return total
+    return _area_until(profile, duration_s, end_s) - _area_until(profile, duration_s, start_s)
+
+
+def _area_until(profile: Profile, duration_s: float, time_s: float) -> float:
+    begins, areas, parts = _cumulated(profile, duration_s)
+    at = max(bisect_right(begins, time_s) - 1, 0)
+    length_s, first, last = parts[at]
+    passed_s = min(max(time_s - begins[at], 0.0), length_s)
+    return areas[at] + passed_s * (first + (last - first) / length_s * passed_s / 2)
+
+
+# A chart asks for each second of a run, and a profile may have thousands of segments.
+@lru_cache(maxsize=8)
+def _cumulated(profile: Profile, duration_s: float) -> tuple[list[float], list[float], list[Segment]]:
+    """Return the segments, with the time and the integral at the beginning of each."""
+    parts = segments(profile, duration_s)
+    begins = list(accumulate((length_s for length_s, _, _ in parts[:-1]), initial=0.0))
+    areas = (length_s * (first + last) / 2 for length_s, first, last in parts[:-1])
+    return begins, list(accumulate(areas, initial=0.0)), parts
 
 
 def _bursts(burst: Burst, duration_s: float) -> list[Segment]:

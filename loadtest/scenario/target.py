@@ -2,10 +2,11 @@
 
 import socket
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 from urllib.parse import urlsplit
 
 from loadtest.errors import RunError, TargetError
+from loadtest.scenario.names import resolve
 
 _SCHEMES: dict[str, tuple[Literal["tcp", "ws", "rest"], int]] = {
     "nats": ("tcp", 4222),
@@ -13,6 +14,7 @@ _SCHEMES: dict[str, tuple[Literal["tcp", "ws", "rest"], int]] = {
     "http": ("rest", 80),
 }
 _CONNECT_TIMEOUT_S = 5.0
+_INFO = b"INFO"
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,29 @@ class Target:
     """Path and query; "/" for nats://."""
 
     def require_reachable(self) -> None:
-        """Open a connection to the server and close it.
+        """Open a connection to the server and close it; for nats:// wait for the server's first words.
 
         Raises:
-            RunError: No connection was possible within 5 s.
+            RunError: No connection was possible within 5 s, or the server speaks another protocol.
         """
         name, _, port = self.address.rpartition(":")
         try:
-            socket.create_connection((name.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+            with socket.create_connection((name.strip("[]"), int(port)), _CONNECT_TIMEOUT_S) as connection:
+                # A NATS server speaks first, an HTTP server waits for its client.
+                if self.transport == "tcp" and not _begins_with_info(connection):
+                    raise RunError(
+                        f"target {self.url} does not speak the NATS protocol over TCP; for WebSocket "
+                        "and HTTP the URL begins with ws:// or http://"
+                    )
         except OSError as error:
             raise RunError(f"target {self.url} is unreachable: {error.strerror or error}") from error
+
+
+def _begins_with_info(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(len(_INFO), socket.MSG_WAITALL) == _INFO
+    except TimeoutError:
+        return False
 
 
 def parse_target(url: str) -> Target:
@@ -71,9 +86,7 @@ def parse_target(url: str) -> Target:
 
 def _resolve(url: str, host: str, port: int) -> str:
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, numeric = resolve(host, port)
     except OSError as error:
         raise TargetError(f'target "{url}": {host}: {error.strerror}') from error
-    family, _, _, _, sockaddr = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    numeric = cast("str", sockaddr[0])
     return f"[{numeric}]:{port}" if family == socket.AF_INET6 else f"{numeric}:{port}"

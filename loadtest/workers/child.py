@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 
+from loadtest.scenario.cpus import parse_cpus
 from subjectbus.errors import UsageError
 
 PYTHON = (sys.executable, "-P", "-m")
@@ -17,27 +18,6 @@ PYTHON = (sys.executable, "-P", "-m")
 directory."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-def parse_cpus(text: str, *, allow_any: bool = False) -> frozenset[int]:
-    """Return the processor numbers in a list such as "0,2-3".
-
-    With `allow_any`, processors that this process may not use are accepted: the list is for another machine.
-
-    Raises:
-        UsageError: The text is not such a list, or a processor in it is not usable.
-    """
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isascii() or not first.isdigit() or (dash and not last.isdigit()):
-            raise UsageError(f'processor list "{text}": expected numbers and ranges such as 0,2-3')
-        cpus.update(range(int(first), int(last if dash else first) + 1))
-    allowed = cpus if allow_any else os.sched_getaffinity(0)
-    if not cpus or not cpus <= allowed:
-        missing = ",".join(str(cpu) for cpu in sorted(cpus - allowed)) or text
-        raise UsageError(f'processor list "{text}": processor {missing} is not usable here')
-    return frozenset(cpus)
 
 
 def command_line(command: list[str], cpus: frozenset[int] | None) -> list[str]:

@@ -2,7 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -39,6 +40,23 @@ class Interrupts:
         """
         self._held = False
         if self.count:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold signals back in the block.
+
+        Raises:
+            KeyboardInterrupt: At the end of the block, if the first signal arrived in it and signals were not
+                held before.
+        """
+        before, count = self._held, self.count
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = before
+        if self.count and not count and not before:
             raise KeyboardInterrupt
 
     def pass_on(self) -> None:

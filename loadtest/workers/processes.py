@@ -3,7 +3,7 @@
 import json
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,6 +15,7 @@ from msgspec import structs
 
 from loadtest.errors import RunError
 from loadtest.sampling.usage import Usage
+from loadtest.workers.interrupts import Interrupts
 from loadtest.workers.machine import Machine, Program
 from loadtest.workers.messages import (
     BroadcasterResult,
@@ -300,11 +301,23 @@ class WorkerProcess(ManagedProcess):
 class RunProcesses:
     """All processes of one run; on exit all of them are killed that still run, workers first."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupts: Interrupts | None = None) -> None:
+        """Hold `interrupts` back while a process starts."""
+        self._interrupts = interrupts or Interrupts()
         self.brokers: list[BrokerProcess] = []
         self.providers: list[WorkerProcess] = []
         self.requestors: list[WorkerProcess] = []
         """Workers that send after a `Start` command: requestors or broadcasters."""
+
+    def add_broker(self, start: Callable[[], BrokerProcess]) -> None:
+        """Start a broker; no interrupt comes between its start and its entry in the list."""
+        with self._interrupts.held():
+            self.brokers.append(start())
+
+    def add_worker(self, workers: list[WorkerProcess], start: Callable[[], WorkerProcess]) -> None:
+        """Start a worker for the list `workers`; no interrupt comes between its start and its entry."""
+        with self._interrupts.held():
+            workers.append(start())
 
     @property
     def workers(self) -> list[WorkerProcess]:

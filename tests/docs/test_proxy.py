@@ -87,7 +87,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
         )  # fmt: skip
         try:
             found = Proxy(port, folder, broker)
-            wait_until((folder / "pid").exists, what="nginx")
+            wait_until(lambda: (folder / "pid").exists() or process.poll() is not None, what="nginx")
+            assert process.poll() is None, "nginx has refused its configuration: its standard error says why"
             yield found
             assert process.poll() is None
         finally:

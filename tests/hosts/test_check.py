@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -12,10 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pytest
 from msgspec import structs
 
-from loadtest.hosts.check import find_problems, find_warnings, shares_of
+from loadtest.errors import HostError
+from loadtest.hosts.check import HostReport, find_problems, find_warnings, shares_of
 from loadtest.hosts.connection import Connection
 from loadtest.hosts.facts import Clock, Facts, compare_clocks, gather_facts
 from loadtest.hosts.identity import build_id
@@ -199,6 +202,55 @@ def test_sources_that_are_not_the_hosts_are_found(network: Network) -> None:
     with Connection(load_inventory(path).hosts[0]) as connection:
         connection.open()
         assert gather_facts(connection, sys.executable).foreign_sources == [foreign]
+
+
+class Channel:
+    """A channel of a host that prints lines, and then its clock whenever it is asked."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = [*lines, *["1"] * 100]
+
+    def settimeout(self, timeout_s: float) -> None: ...
+    def sendall(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+
+    def makefile(self, mode: str) -> io.StringIO:
+        return io.StringIO("".join(f"{line}\n" for line in self.lines))
+
+    def makefile_stderr(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(b"first\nlast\n")
+
+
+@pytest.mark.parametrize("line", ["{ welcome }", '{"news": 1}', "{" * 100_000, "Welcome"], ids=range(4))
+def test_lines_of_a_login_shell_are_skipped(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    facts = msgspec.json.encode(FACTS).decode()
+    connection = Connection(HOST)
+    monkeypatch.setattr(connection, "start", lambda _: Channel(line, facts))
+    assert gather_facts(connection, "python3").kernel == FACTS.kernel
+    monkeypatch.setattr(connection, "start", lambda _: Channel(line))
+    with pytest.raises(HostError, match="cannot read the properties of the host: last"):
+        gather_facts(connection, "python3")
+
+
+def test_texts_of_hosts_cannot_control_the_terminal(
+    check: Check, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hostile = "\x1b]0;owned\x07\u202e\nnew line"
+    report = HostReport(
+        name="b",
+        address="192.0.2.2",
+        roles=("requestor",),
+        facts=structs.replace(FACTS, kernel=hostile, python=hostile),
+        problems=[hostile],
+        warnings=[hostile],
+    )
+    monkeypatch.setattr("loadtest.cli.hosts.check_hosts", lambda *_arguments, **_options: [report])
+    path = tmp_path / "hosts.toml"
+    path.write_text('[[hosts]]\nname = "b"\naddress = "192.0.2.2"\nroles = ["requestor"]\n')
+    done = check(path)
+    assert done.returncode == 3
+    assert all(line.isprintable() for line in done.stdout.split("\n"))
+    assert r"error: \x1b]0;owned\x07\u202e\nnew line" in done.stdout
 
 
 def inventory(*hosts: HostPlan) -> Inventory:

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from loadtest.errors import HostsFileError
-from loadtest.scenario.inventory import deal_processes, load_inventory
+from loadtest.runner.placement import fit_to_hosts
+from loadtest.scenario.inventory import HostPlan, deal_processes, load_inventory
+from loadtest.scenario.load import load_scenario
 
 FOUR = """
 [defaults]
@@ -103,6 +105,7 @@ BAD = [
     (ONE + 'driver = "kqueue"\n', "driver: invalid enum value 'kqueue' (choose from auto, epoll, uring)"),
     (ONE + 'cpus = "0-"\n', "cpus: expected numbers and ranges such as 0,2-3, got '0-'"),
     (ONE + 'cpus = "3-2"\n', "cpus: expected numbers and ranges"),
+    (ONE + 'cpus = "0-99999"\n', "cpus: expected numbers and ranges"),
     (ONE + 'sources = ["b"]\n', "sources: expected IP addresses, got 'b'"),
     (ONE + 'data_address = "192.0.2.1:4222"\n', "data_address: expected a host's name or IP address without"),
     (ONE + 'key = "nowhere"\n', 'hosts[1] "a": key: cannot read nowhere: No such file or directory'),
@@ -165,6 +168,12 @@ def test_hosts_without_a_number_of_processes_share_the_rest(tmp_path: Path) -> N
     assert dealt(None, 2, None, wanted=8) == [3, 2, 3]
     assert dealt(None, 9, wanted=8) == [1, 9]
     assert dealt(2, 3, wanted=8) == [2, 3]
+
+
+def test_a_brokers_address_that_is_not_the_name_of_a_host_is_named() -> None:
+    plan = HostPlan(name="a", address="a..b", roles=("broker", "requestor", "provider"))
+    with pytest.raises(HostsFileError, match=r'host "a": a\.\.b: not the name of a host; set data_address'):
+        fit_to_hosts(load_scenario("autocomplete"), [plan], has_target=False)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

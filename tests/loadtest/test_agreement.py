@@ -3,7 +3,9 @@
 import pytest
 from msgspec import structs
 
+from loadtest.report.parquet import encode_timeline
 from loadtest.result.checks import describe_agreement, describe_difference
+from loadtest.result.documents import encode_document
 from loadtest.result.schema import Sample
 from loadtest.runner.building.agreement import compare, join_counters, summarise_monitor
 from loadtest.runner.building.collected import CountsAt, Observed
@@ -193,6 +195,29 @@ def test_a_target_reports_fewer_counts_than_the_own_broker():
         "total_connections": {},
     }
     assert compare(run(before=nonsense, drained=nonsense, closed=nonsense)) == []
+
+
+@pytest.mark.parametrize("huge", [2**63, -(2**63), 10**30, 1e30, float("inf"), float("nan")])
+def test_a_number_that_no_counter_can_have_is_not_known(huge):
+    closed = {"client_closed": huge, "stale": 2**62, "other": 2**62}
+    counters = {
+        **dict.fromkeys(BEFORE, huge),
+        "closed": closed,
+        "conservation": {"dropped": {"closed": huge}},
+    }
+    collected = run(drained=counters, closed=counters, timeline=[sample(0.4), sample(1.4)])
+    assert compare(collected) == []
+    collected.observed.readings = [Reading(1000.4, BEFORE), Reading(1001.4, counters)]
+    result = build_result(collected)[0]
+    assert result.timeline[1].broker.in_msgs is None
+    assert result.timeline[1].broker.connections is None
+    encode_timeline(result)
+    encode_document(result)
+
+
+def test_counters_at_both_ends_of_what_is_known_have_no_growth():
+    ends = run(before={**BEFORE, "in_msgs": -(2**62)}, drained={**DRAINED, "in_msgs": 2**62})
+    assert "messages in" not in {row.name for row in compare(ends)}
 
 
 @pytest.mark.parametrize(

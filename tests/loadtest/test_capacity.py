@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from loadtest.errors import ScenarioError, ThresholdError
-from loadtest.experiments.capacity import find_capacity, plan_search
+from loadtest.experiments.capacity import BaselinePlan, find_capacity, plan_search
 from loadtest.experiments.judgement import LEAST_SHARE, judge_probe
 from loadtest.result.capacity import read_capacity
 from loadtest.result.schema import BroadcastFigures, Check, read_result
@@ -176,6 +176,28 @@ def test_the_reasons_name_a_late_load_generator():
 def test_an_objective_without_a_value_does_not_hold():
     probe = judge(queue_result(samples_scenario(), 2000.0), ("server.cpu_percent < 50",))
     assert probe.reasons == ["server.cpu_percent < 50: has no value"]
+
+
+@pytest.mark.parametrize(("capacity", "holds"), [(950.0, True), (949.0, False), (None, False)])
+def test_a_capacity_lower_by_exactly_the_tolerance_holds(tmp_path, capacity, holds):
+    before, _ = find(tmp_path, Queue(1e9), from_rate=500.0, to_rate=1000.0)
+    assert before.capacity == 1000
+    plan = BaselinePlan("before", before, 0.05)
+    assert plan.judge(capacity).holds is holds
+
+
+def test_a_probe_without_a_reply_is_in_the_chart(tmp_path):
+    class Silent(Queue):
+        def run_into(self, scenario, folder):
+            result = super().run_into(scenario, folder)
+            if scenario.rate <= 100_000:
+                return result
+            achieved = structs.replace(result.achieved, received=0, rate=0.0, timed_out=result.achieved.sent)
+            return structs.replace(result, achieved=achieved)
+
+    found, _ = find(tmp_path, Silent(1e9), from_rate=100)
+    assert 0 in [probe.achieved_rate for probe in found.probes]
+    assert "svg" in as_page(found)
 
 
 def test_a_search_may_find_that_no_rate_holds(tmp_path):

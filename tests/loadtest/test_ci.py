@@ -1,9 +1,11 @@
 """Output for continuous integration: JUnit files, annotations, summaries, benchmark feeds, baselines."""
 
 import json
+import os
 import re
 import subprocess
 from datetime import datetime
+from importlib import import_module
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,17 +16,18 @@ from loadtest.ci import github
 from loadtest.ci.benchmarks import to_bencher, to_github_benchmark
 from loadtest.ci.cases import Case, Suite, failed_suite, suite_of, with_error
 from loadtest.ci.junit import to_junit
-from loadtest.errors import ArgumentError, ResultError
+from loadtest.errors import ArgumentError, ResultError, RunError
 from loadtest.experiments.capacity import plan_baseline
 from loadtest.experiments.repeat import summarise_runs
 from loadtest.result.checks import describe_lateness
 from loadtest.result.schema import write_result
 from loadtest.result.thresholds import parse_thresholds, thresholds_of
 from loadtest.scenario.load import load_scenario
+from subjectbus import UsageError
 from subjectbus.cli import main
 from tests.loadtest import commands, samples
 from tests.loadtest.queues import Queue
-from tests.loadtest.test_capacity import find
+from tests.loadtest.test_capacity import find, search_plan
 
 BASE = samples.result(500)
 HOSTILE = "a<b>&\"'|`*[x](y)%0A::error::\r\n\x00\x1b[2J\ud800\ufffe]]>日本"
@@ -59,7 +62,8 @@ ANT = {
         ("name", "package", "id", "timestamp", "hostname", "tests", "failures", "errors", "time"),
         ("properties", "testcase", "system-out", "system-err"),
     ),
-    "properties": ((), ()),
+    "properties": ((), ("property",)),
+    "property": (("name", "value"), ()),
     "testcase": (("name", "classname", "time"), ("failure", "error")),
     "failure": (("message", "type"), ()),
     "error": (("message", "type"), ()),
@@ -174,10 +178,17 @@ def test_hostile_text_is_escaped_everywhere():
     assert "**2 of 3 do not hold.**" in summary
 
 
+def test_bare_urls_are_no_links_in_a_summary():
+    case = Case("threshold", "www.a.example", holds=False, text="see http://b.example")
+    summary = github.summary(Suite("www.c.example", [case], "2026-01-02T03:04:05.678+01:00", 1.0))
+    assert r"| www\.a\.example | see http\://b\.example |" in summary
+    assert r"www\.c\.example" in summary
+
+
 def test_a_late_load_generator_is_reported_with_a_remedy():
     text = describe_lateness(late())
     assert text.startswith("the load generator was late: a request left 153 ms after its planned time")
-    for remedy in ("--load-cpus", "rate=", "max_send_lag_ms="):
+    for remedy in ("(load_cpus, threads,", "lower rate", "max_send_lag_ms sets"):
         assert remedy in text
     assert describe_lateness(late(99_000.0)) is None
     assert describe_lateness(BASE) is None
@@ -273,6 +284,23 @@ def test_a_search_is_judged_by_its_baseline(tmp_path, limit, holds, change):
     assert (none.baseline.change, none.holds) == (-1.0, False)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "options", "text"),
+    [
+        (("users=77",), {}, r"baseline: has users = \d+, and this search 77"),
+        (("reply_bytes=99",), {}, r"baseline: has reply_bytes = \d+, and this search 99"),
+        ((), {"probe_s": 7.0}, r"baseline: has probes of another length: 10 s, and this search 7 s"),
+        ((), {"to_rate": 3000.0}, r"to_rate: 3000 is below the baseline's capacity"),
+    ],
+)
+def test_a_baseline_of_another_load_is_refused(tmp_path, overrides, options, text):
+    search(tmp_path / "before", Queue(20_000.0))
+    baseline = plan_baseline(tmp_path / "before", 5.0)
+    search_plan("broker.shards=1", baseline=baseline)
+    with pytest.raises(UsageError, match=text):
+        search_plan(*overrides, baseline=baseline, **options)
+
+
 def test_an_unusable_baseline_is_refused(tmp_path, capsys):
     search(tmp_path / "none", Queue(100.0))
     found, _ = search(tmp_path / "found", Queue(20_000.0))
@@ -335,7 +363,14 @@ def test_outside_of_github_nothing_is_printed_for_it(tmp_path, capsys, monkeypat
 
 
 @pytest.mark.parametrize("command", ["run", "capacity", "compare"])
-@pytest.mark.parametrize(("file", "why"), [("absent/junit.xml", "No such file"), ("folder", "is a folder")])
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("absent/junit.xml", "No such file"),
+        ("folder", "is a folder"),
+        pytest.param("x" * 300, "File name too long", id="long name"),
+    ],
+)
 def test_a_file_that_cannot_be_written_is_noticed_before_the_run(tmp_path, capsys, command, file, why):
     (tmp_path / "folder").mkdir()
     arguments = {
@@ -362,16 +397,80 @@ def test_arguments_that_cannot_be_used_are_an_error_in_the_file(tmp_path, capsys
     assert "FAILS" in on_github.read_text()
 
 
+def test_a_file_of_a_comparison_is_tried_before_the_work(tmp_path, capsys):
+    junit, out = tmp_path / "junit.xml", tmp_path / "absent" / "page.html"
+    assert main(["loadtest", "compare", "a", "b", "--out", str(out), "--junit", str(junit)]) == 2
+    said = f"--out {out}: No such file or directory"
+    assert capsys.readouterr().err == f"subjectbus: error: {said}\n"
+    assert list(failed_names(assert_valid(junit.read_text())).values()) == [said]
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "status", "said"),
+    [
+        (
+            "write_text",
+            RunError("page.html: No space left on device"),
+            3,
+            "page.html: No space left on device",
+        ),
+        ("to_document", ValueError("a fault"), 70, "internal: ValueError: a fault"),
+    ],
+)
+def test_a_comparison_that_fails_does_not_leave_earlier_verdicts(
+    tmp_path, monkeypatch, function, error, status, said
+):
+    def fail(*_arguments):
+        raise error
+
+    junit = tmp_path / "junit.xml"
+    junit.write_text("earlier")
+    # The package has the command under the module's name.
+    monkeypatch.setattr(import_module("loadtest.cli.compare"), function, fail)
+    arguments = [*folders(tmp_path), "--out", str(tmp_path / "page.html"), "--junit", str(junit)]
+    assert main(["loadtest", "compare", *arguments]) == status
+    assert list(failed_names(assert_valid(junit.read_text())).values()) == [said]
+
+
+@pytest.mark.parametrize("option", ["--out", "--junit"])
+def test_a_link_to_the_file_stays_a_link(tmp_path, option):
+    a, b = folders(tmp_path)
+    link, file = tmp_path / "link", tmp_path / "file"
+    link.symlink_to(file)
+    for _ in range(2):  # at first the file is not there
+        assert main(["loadtest", "compare", a, b, option, str(link)]) == 1
+        assert link.readlink() == file
+        assert "latency p99" in file.read_text()
+    link.unlink()
+    link.symlink_to("/dev/null")
+    assert main(["loadtest", "compare", a, b, option, str(link)]) == 1
+    assert link.is_char_device()
+
+
+@pytest.mark.parametrize("option", ["--out", "--junit"])
+def test_a_pipe_is_written_into(tmp_path, option):
+    a, b = folders(tmp_path)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as reader:
+        assert main(["loadtest", "compare", a, b, option, str(pipe)]) == 1
+        assert "latency p99" in reader.read()
+    assert pipe.is_fifo()
+
+
 @pytest.mark.process
 def test_a_run_writes_its_verdicts_even_if_it_fails(tmp_path):
     small = {"users": 20, "providers": 2, "rate": 200, "warmup_s": 0.2, "duration_s": 1, "max_send_lag_ms": 0}
     objectives = ["achieved.errors == 0", "latency_us.p50 < 0.001"]
     junit = tmp_path / "junit.xml"
-    words = ("--junit", str(junit))
+    words = ("--junit", str(junit), "--quiet")
     ended = commands.run(tmp_path / "run", "autocomplete", *words, **small, thresholds=objectives)
     assert ended.returncode == 1, ended.stderr
+    assert re.fullmatch(r"threshold fails: latency_us\.p50 < 0\.001: is [\d.,]+\n", ended.stderr)
     element = assert_valid(junit.read_text())
     assert list(failed_names(element)) == ["latency_us.p50 < 0.001"]
+    values = {one.get("name"): one.get("value") for one in element.iter("property")}
+    assert values["threshold: achieved.errors == 0"] == "is 0"
     assert element.get("time") != "0.000"
     target = ("--target", "nats://127.0.0.1:1")
     ended = commands.run(tmp_path / "gone", "autocomplete", *words, *target, **small)

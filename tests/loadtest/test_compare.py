@@ -3,11 +3,13 @@
 import csv
 import io
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec import structs
 
+from loadtest.errors import ArgumentError
 from loadtest.experiments.compare import compare_runs, judge_change, read_sides
 from loadtest.experiments.repeat import summarise_runs
 from loadtest.result.metrics import Metric, measure
@@ -399,13 +401,36 @@ def test_other_result_folders_are_refused_with_a_reason(folder_of, tmp_path, cap
         ),
         (("a", "a", "--judge", "requested.rate"), 'no metric "requested.rate"'),
         (("a", "a", "--tolerance", "-1"), "--tolerance"),
-        (("a", "a", "--out", "nowhere/page.html"), "there is no folder"),
+        (("a", "a", "--out", "nowhere/page.html"), "--out nowhere/page.html: No such file or directory"),
+        (("a", "a", "--out", "x" * 300), "File name too long"),
+        (("a", "x" * 300), "File name too long"),
+        (("a", "circle"), "Too many levels of symbolic links"),
     ],
 )
 def test_unusable_arguments_are_status_2(folder_of, monkeypatch, capsys, arguments, said):
     monkeypatch.chdir(folder_of("a", BASE).parent)
+    Path("circle").symlink_to("circle")
     assert main(["loadtest", "compare", *arguments]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_runs_of_one_side_with_different_thresholds_are_refused():
+    outcome = ThresholdOutcome(expr="achieved.errors < 5", value=0, holds=True)
+    more = structs.replace(BASE, thresholds=[*BASE.thresholds, outcome])
+    for runs in ([more, BASE], [BASE, more]):
+        with pytest.raises(ArgumentError, match=r"same thresholds, but run-1 has .* and run-2 has "):
+            read_sides([runs, BASE])
+
+
+@pytest.mark.parametrize("form", ["table", "markdown"])
+def test_a_comparison_that_is_not_on_a_terminal_has_no_colours(folder_of, monkeypatch, capsys, form):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    slower = changed(latency_us={"p99": 1e7})
+    arguments = [str(folder_of("a", BASE)), str(folder_of("b", slower)), "--format", form]
+    assert main(["loadtest", "compare", *arguments]) == 1
+    printed = capsys.readouterr().out
+    assert "latency p99" in printed
+    assert "x1b" not in ascii(printed)
 
 
 def test_every_metric_of_a_run_is_in_its_result():

@@ -12,6 +12,8 @@ from loadtest.sampling.monitor import CounterSampler, open_monitor
 from tests.loadtest.monitors import FakeMonitor, answer, hanging, read_request, saying, telling, trickling
 from tests.servers import wait_until
 
+DEEP = b'{"a": ' + b"[" * 20_000
+
 
 @pytest.fixture
 def watch():
@@ -90,6 +92,8 @@ def test_chunked_answers_are_read_as_nats_server_gives_them(watch):
         (answer(b"not found", "404 Not Found"), "status 404 Not Found"),
         (answer(b"<html>"), "this is not the monitor listener: the answer is not a JSON object"),
         (answer(b"\xff\xfe{}"), "this is not the monitor listener: the answer is not a JSON object"),
+        (answer(DEEP), "this is not the monitor listener: the answer is not a JSON object"),
+        (answer(DEEP, "500 Internal Server Error"), "status 500 Internal Server Error"),
         (answer(b"[1, 2]"), "this is not the monitor listener: the answer is not a JSON object"),
         (answer(b" " * (1 << 20) + b"{}"), "the answer is longer than 1048576 bytes"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\n{}", "no answer within 0.3 s"),
@@ -104,6 +108,13 @@ def test_an_invalid_answer_is_a_failure_that_quotes_it(watch, monkeypatch, respo
         assert watching.readings == []
         assert watching.first_failure.startswith(f"{fake.url}/varz: {failure}")
         assert "\n" not in watching.first_failure
+
+
+def test_a_name_that_no_host_can_have_is_a_failure_of_each_reading(watch):
+    watching = watch("a..b:8222")
+    for _ in range(2):
+        assert watching.fresh(5) is None
+    assert watching.first_failure.startswith("http://a..b:8222/varz: the host's name")
 
 
 @pytest.mark.parametrize("serve", [hanging, trickling])

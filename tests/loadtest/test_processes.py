@@ -8,16 +8,19 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from msgspec import structs
 
-from loadtest.errors import RunError
+from loadtest.errors import ArgumentError, RunError
 from loadtest.runner.meter import UsageMeter
 from loadtest.sampling.monitor import open_monitor
 from loadtest.sampling.usage import Processes, Traffic, Usage, parse_traffic
-from loadtest.workers.child import PYTHON, command_line, parse_cpus
+from loadtest.scenario.cpus import parse_cpus
+from loadtest.workers.child import PYTHON, command_line
+from loadtest.workers.interrupts import Interrupts
 from loadtest.workers.local import LocalMachine
 from loadtest.workers.messages import Configure, Connect, ProviderConfig, Stop
 from loadtest.workers.processes import BrokerProcess, ManagedProcess, RunProcesses, Slot, WorkerProcess
@@ -58,7 +61,9 @@ def test_processor_lists():
     assert parse_cpus(f"{here[0]}-{here[0]}") == {here[0]}
 
 
-@pytest.mark.parametrize("text", ["", "x", "1-", "-1", "1,", "0-x", "9999", "3-1", "\u0663"])
+@pytest.mark.parametrize(
+    "text", ["", "x", "1-", "-1", "1,", "0-x", "9999", "3-1", "\u0663", "0-\u00b2", "0-99999999999"]
+)
 def test_an_unusable_processor_list_is_named(text):
     with pytest.raises(UsageError, match=f'processor list "{text}"'):
         parse_cpus(text)
@@ -268,8 +273,9 @@ def test_processes_are_summed_and_an_ended_one_is_not_visible():
         assert both.usage().rss_bytes > alone.rss_bytes
         child.communicate()
     assert both.usage() is None
-    with pytest.raises(UsageError, match="does not exist"):
-        UsageMeter(2**22 + 1)
+    for pid in (2**22 + 1, -1, 2**40):
+        with pytest.raises(ArgumentError, match=f"server_pid: process {pid} does not exist"):
+            UsageMeter(pid)
 
 
 class Scripted:
@@ -334,3 +340,18 @@ def test_traffic_covers_the_measured_phase_or_is_unknown():
     assert net([Traffic(1, 0, 0), Traffic(5, 1_000, 3_000)]) == (2_000.0, 6_000.0)
     assert net([None, Traffic(5, 1_000, 3_000)]) == (None, None)
     assert net([Traffic(1, 0, 0), None]) == (None, None)
+
+
+def test_an_interrupt_between_start_and_entry_comes_after_the_entry():
+    with Interrupts() as interrupts:
+        processes = RunProcesses(interrupts)
+
+        def start():
+            signal.raise_signal(signal.SIGINT)
+            return SimpleNamespace(process=SimpleNamespace(kill=lambda: None), kill=lambda: None)
+
+        with pytest.raises(KeyboardInterrupt):
+            processes.add_worker(processes.requestors, start)
+        assert len(processes.requestors) == 1
+        with interrupts.held():
+            pass  # it has been raised once

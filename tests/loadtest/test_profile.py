@@ -1,6 +1,7 @@
 """Profiles: in scenarios, in the configuration of the engine, and in the load of runs."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -63,6 +64,25 @@ def test_planned_requests_are_the_area_under_the_profile():
     broadcast = load_scenario("broadcast", ["rate=10", "duration_s=10", RAMP])
     assert broadcast.planned(0, 5) == pytest.approx(25)
     assert load_scenario("http-byte").planned(0, 1) == 0
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        RAMP,
+        'profile={kind="step", from=0, to=2, steps=3}',
+        'profile={kind="spike", at_s=0, length_s=1, height=3}',
+        'profile={kind="burst", every_s=3, length_s=1.5, height=2, base=0}',
+    ],
+)
+def test_the_planned_requests_of_parts_are_those_of_the_whole(profile):
+    plan = scenario(profile)
+    within = [step / 7 for step in range(71)]
+    parts = [plan.planned(start, end) for start, end in pairwise(within)]
+    assert sum(parts) == pytest.approx(plan.planned(0, 10))
+    for at, part in zip(within, parts, strict=False):
+        middle = [plan.planned(at + tenth / 70, at + (tenth + 1) / 70) for tenth in range(10)]
+        assert sum(middle) == pytest.approx(part)
 
 
 def test_every_engine_gets_the_profile():

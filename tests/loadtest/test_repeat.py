@@ -163,7 +163,8 @@ def test_two_runs_of_the_command(tmp_path):
     rates = [read_result(folder / run).achieved.rate for run in ("run-1", "run-2")]
     assert spread_of(summary, "achieved.rate").values == rates
     assert summary.command[:3] == ["subjectbus", "loadtest", "run"]
-    shown = f"subjectbus loadtest run autocomplete --out {folder} "
+    assert "--out" not in summary.command
+    shown = "subjectbus loadtest run autocomplete --set users=20 "
     assert f'<pre tabindex="0">{shown}' in (folder / "report.html").read_text()
     assert f"\n{shown}" in (folder / "report.md").read_text()
     assert 'href="./run-2/report.html"' in (folder / "report.html").read_text()

@@ -342,6 +342,29 @@ def test_a_link_in_a_shared_folder_is_not_followed(tmp_path, monkeypatch):
     assert victim.read_text() == "mine"
 
 
+def test_the_command_in_a_result_repeats_the_run_into_another_folder(tmp_path, monkeypatch):
+    commands = []
+
+    def run(*_arguments, command, **_options):
+        commands.append(command)
+        raise UsageError("unusable")
+
+    monkeypatch.setattr("loadtest.api.run", run)
+    for out in (["--out", str(tmp_path)], [f"--out={tmp_path}"]):
+        given = ["loadtest", "run", "autocomplete", *out, "--junit", str(tmp_path / "a.xml"), "--quiet"]
+        monkeypatch.setattr("sys.argv", ["subjectbus", *given])
+        assert cli.main(given) == 2
+    assert commands == [["subjectbus", "loadtest", "run", "autocomplete", "--quiet"]] * 2
+
+
+def test_a_folder_whose_name_is_too_long_is_refused(tmp_path, capsys):
+    folder = tmp_path / ("x" * 300)
+    assert cli.main(["loadtest", "report", str(folder)]) == 2
+    assert capsys.readouterr().err == f"subjectbus: error: {folder / 'result.json'}: File name too long\n"
+    assert cli.main([*RUN, "--out", str(folder)]) == 2
+    assert capsys.readouterr().err == f"subjectbus: error: result folder {folder}: File name too long\n"
+
+
 def test_a_folder_without_a_run_is_removed(tmp_path):
     def fail():
         with claimed(tmp_path / "run"):
@@ -363,6 +386,26 @@ def test_a_folder_in_use_is_refused_before_hosts_are_connected(tmp_path, capsys,
     (tmp_path / "run" / file).touch()
     assert cli.main([*RUN, "--hosts", str(hosts), "--out", str(tmp_path / "run")]) == 2
     assert "already" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_collected_data_of_a_comparison_is_kept_if_no_result_can_be_built(tmp_path, capsys, monkeypatch):
+    def fail(_plan, _finished):
+        raise ValueError("no such transport")
+
+    monkeypatch.setattr(single, "build_comparison", fail)
+    changes = ["--set", 'transports=["tcp"]', "--set", "sequential_calls=20", "--set", "calls=100"]
+    assert cli.main(["loadtest", "run", "transports", *changes, "--out", str(tmp_path / "run")]) == 3
+    assert "collected.json: ValueError: no such transport" in capsys.readouterr().err
+    assert len(json.loads((tmp_path / "run" / "collected.json").read_text())) == 2
+
+
+def test_the_first_fault_is_told_if_collected_data_cannot_be_kept(tmp_path):
+    with (
+        pytest.raises(RunError, match=r"built from the collected data \(ValueError: first\)"),
+        single._kept({}, tmp_path / "absent" / "folder"),
+    ):
+        raise ValueError("first")
 
 
 @pytest.mark.process

@@ -1,4 +1,5 @@
 import msgspec
+import numpy as np
 import pytest
 
 from loadtest import BroadcastScenario, load_scenario, shipped_scenarios
@@ -189,6 +190,10 @@ def test_the_shipped_soak_judges_growth_under_churn():
     ("override", "error"),
     [
         ("soak.period=5", 'unknown key "soak.period" (did you mean "period_s"?)'),
+        (
+            "duration_s=200000",
+            "makes 3,334 periods of duration_s, but at most 2,000 can be judged; set it to 100",
+        ),
         ("soak.period_s=0.5", "soak.period_s: expected float >= 1"),
         ("soak.period_s=nan", "soak.period_s: expected float >= 1"),
         ("soak.period_s=inf", "soak.period_s: expected float <= 3600"),
@@ -216,7 +221,39 @@ def test_a_value_cannot_set_another_key():
         load_scenario("autocomplete", ["users=1\nrate=5"])
 
 
-@pytest.mark.parametrize("name", ["autocompleet", "../autocomplete", "absent.toml", ""])
+@pytest.mark.parametrize(
+    ("override", "error"),
+    [
+        ("users=" + "[" * 5000, "users: expected int, got str"),
+        ("users=" + "1" * 5000, "users: expected int, got str"),
+        ("users=" + "1" * 4000, "users: "),
+    ],
+    ids=["deep", "digits", "large"],
+)
+def test_a_value_that_cannot_be_parsed_is_a_text(override, error):
+    with pytest.raises(ScenarioError, match=error):
+        load_scenario("autocomplete", [override])
+
+
+def test_an_item_of_a_list_that_is_not_one_of_the_choices_is_named():
+    with pytest.raises(ScenarioError, match=r"transports\[0\]: invalid enum value 'foo' \(choose from .*tcp"):
+        load_scenario("transports", ['transports=["foo"]'])
+
+
+@pytest.mark.parametrize(("value", "expected"), [(np.int64(7), 7), (np.float32(0.5), 0.5)])
+def test_numbers_of_numpy_are_numbers(value, expected):
+    changed = load_scenario("autocomplete", {"rate": value, "broker": {"max_payload": np.int64(9)}})
+    assert (changed.rate, changed.broker.max_payload) == (expected, 9)
+
+
+def test_a_value_without_a_form_in_toml_is_named():
+    with pytest.raises(ScenarioError, match="users: expected a value that TOML has, got object"):
+        load_scenario("autocomplete", {"users": object()})
+
+
+@pytest.mark.parametrize(
+    "name", ["autocompleet", "../autocomplete", "absent.toml", "", pytest.param("x" * 300, id="long")]
+)
 def test_an_unknown_scenario_is_named(name):
     with pytest.raises(ScenarioError, match=name or "no scenario"):
         load_scenario(name)

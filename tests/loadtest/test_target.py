@@ -1,4 +1,6 @@
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import pytest
 
@@ -43,6 +45,7 @@ def test_a_target_has_transport_host_and_numeric_address(url, transport, host, a
         "ws://127.0.0.1/#fragment",
         "nats://[::1",
         "nats://no.such.host.invalid",
+        "nats://a..b:4222",
     ],
 )
 def test_an_unusable_target_is_one_line_that_names_it(url):
@@ -54,7 +57,23 @@ def test_an_unusable_target_is_one_line_that_names_it(url):
 
 def test_reachable_means_that_a_connection_is_accepted():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = parse_target(f"nats://127.0.0.1:{listener.getsockname()[1]}")
+        target = parse_target(f"ws://127.0.0.1:{listener.getsockname()[1]}")
         target.require_reachable()
     with pytest.raises(RunError, match=f"{target.url} is unreachable: Connection refused"):
         target.require_reachable()
+
+
+@pytest.mark.parametrize(("words", "speaks"), [(b"INFO {}", True), (b"HTTP/1.1 400", False), (b"IN", False)])
+def test_a_nats_server_speaks_first(words, speaks):
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as other:
+        target = parse_target(f"nats://127.0.0.1:{listener.getsockname()[1]}")
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(words)
+
+        serving = other.submit(serve)
+        with nullcontext() if speaks else pytest.raises(RunError, match="does not speak the NATS protocol"):
+            target.require_reachable()
+        serving.result()

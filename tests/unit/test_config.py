@@ -51,6 +51,8 @@ def test_file_and_flags_are_typed_and_flags_win(tmp_path):
         ('cors_origins = "*"', ": cors_origins: expected array, got str"),
         ("[websocket]\norigin = []", ': unknown key "websocket.origin" (did you mean "origins"?)'),
         ("[websocket]\norigins = [1]", ": websocket.origins[0]: expected str, got int"),
+        pytest.param("shards = " + "[" * 5000, ": lists or tables are nested too deeply", id="deep"),
+        pytest.param("shards = " + "1" * 5000, ": Exceeds the limit", id="digits"),
         ("websocket = 1", ": websocket: expected object, got int"),
     ],
 )

@@ -206,7 +206,7 @@ class Canvas:
         self, label: str, points: Sequence[Point], style: Style, *, steps: bool = False, dots: bool = True
     ) -> None:
         """Draw a line through the points; with `steps` each value holds until the next point."""
-        shown = [(x, y if y is None or (y > 0 or not self.y.is_log) else None) for x, y in points]
+        shown = [(x, y if self._has_place(y) else None) for x, y in points]
         self.shapes.append(Shape("line", self._path(shown, steps=steps), style.css))
         there = [(x, y) for x, y in shown if y is not None]
         if dots and len(there) <= _DOTTED and not steps:
@@ -223,7 +223,7 @@ class Canvas:
 
     def crosses(self, label: str, points: Sequence[tuple[float, float]]) -> None:
         """Draw crosses over points."""
-        places = [(self._left(x), self._down(y)) for x, y in points]
+        places = [(self._left(x), self._down(y)) for x, y in points if self._has_place(y)]
         path = "".join(f"M{x - 5:.1f} {y - 5:.1f}l10 10m-10 0l10 -10" for x, y in places)
         self.shapes.append(Shape("cross", path, "stroke:var(--ink);stroke-width:2"))
         self.keys.append(Key(f"crossed out: {label}", "stroke:none"))
@@ -279,6 +279,10 @@ class Canvas:
         )
         return Chart(name, title, drawing, table, caption)
 
+    def _has_place(self, y: float | None) -> bool:
+        """Return whether the vertical axis has a place for a value: a logarithmic one has none for 0."""
+        return y is not None and (y > 0 or not self.y.is_log)
+
     def _left(self, x: float) -> float:
         return self.width * self.x.at(x)
 
@@ -301,7 +305,8 @@ class Canvas:
         return "".join(parts).replace(".0", "")
 
     def _dot(self, points: Sequence[tuple[float, float]], style: Style) -> None:
-        path = "".join(f"M{self._left(x):.1f} {self._down(y):.1f}h0" for x, y in points)
+        shown = [(x, y) for x, y in points if self._has_place(y)]
+        path = "".join(f"M{self._left(x):.1f} {self._down(y):.1f}h0" for x, y in shown)
         self.shapes.append(Shape("dots", path, Style(style.colour, width=6).css))
 
     def _remember(self, label: str, style: Style, points: Sequence[Point], *, steps: bool) -> None:

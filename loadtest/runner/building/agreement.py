@@ -20,6 +20,8 @@ from loadtest.workers.messages import Progress
 
 _TOTALS = ("in_msgs", "out_msgs", "in_bytes", "out_bytes", "slow_consumers")
 _LEVELS = ("connections", "mem", "pending_bytes")
+_MOST = 2**62
+"""Largest number that is taken for a counter: a result with more than 64 bits cannot be written."""
 _MAX_DISTANCE_S = 1.0
 _CLIENT_CLOSED_REASONS = ("client_closed", "connection_failed")
 """Close reasons that mean the client closed: the kernel turns a close with unread input into a reset."""
@@ -64,25 +66,26 @@ def compare_connections(collected: Collected, before: Mapping[str, Any], at: Cou
     engine = at.engine
     rows = []
 
-    def add(name: str, engine_count: int, broker_count: int, reason: str | None) -> None:
-        rows.append(_row(collected, (name, "connections"), engine_count, broker_count, reason))
+    def add(name: str, engine_count: int, broker_count: int | None, reason: str | None) -> None:
+        if broker_count is not None:
+            rows.append(_row(collected, (name, "connections"), engine_count, broker_count, reason))
 
     failed = f"{engine.connect_failures:,} attempts to connect failed" if engine.connect_failures else None
     lost = f"{engine.disconnected:,} connections were lost" if engine.disconnected else failed
     opened, left = (_growth(key, before, at.counters) for key in ("total_connections", "connections"))
-    if opened is not None:
-        add("connections opened", engine.opened, opened, failed)
+    add("connections opened", engine.opened, opened, failed)
     reasons = count_closed(before, at.counters)
     if not reasons or left is None:
         return rows
-    add("connections closed for a reason, or left", engine.opened, left + sum(reasons.values()), failed)
+    closed = _as_int(left + sum(reasons.values()))
+    add("connections closed for a reason, or left", engine.opened, closed, failed)
     if not is_http(collected.scenario):
         # The server may close idle HTTP connections at any time.
         by_client = sum(reasons.get(reason, 0) for reason in _CLIENT_CLOSED_REASONS)
         add(
             "connections closed by the load",
             engine.churned + engine.connections,
-            by_client,
+            _as_int(by_client),
             lost,
         )
     elif collected.scenario.transport == "rest-new":
@@ -122,21 +125,25 @@ def count_closed(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[st
     first, last = before.get("closed"), after.get("closed")
     if not isinstance(first, Mapping) or not isinstance(last, Mapping):
         return {}
-    return {str(reason): _as_int(count) - _as_int(first.get(reason)) for reason, count in last.items()}
+    return {str(reason): _growth(reason, {reason: 0, **first}, last) or 0 for reason in last}
 
 
 def _growth(key: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> int | None:
     """Return the growth of a counter between two snapshots; None if the server does not have the counter."""
-    first, last = before.get(key), after.get(key)
-    return None if _as_number(first) is None or _as_number(last) is None else _as_int(last) - _as_int(first)
+    first, last = _as_int(before.get(key)), _as_int(after.get(key))
+    return None if first is None or last is None else _as_int(last - first)
 
 
 def _as_number(value: object) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """Return a counter of the server; None for anything else, such as 1e30."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return value if abs(value) <= _MOST else None
 
 
-def _as_int(value: object) -> int:
-    return int(_as_number(value) or 0)
+def _as_int(value: object) -> int | None:
+    number = _as_number(value)
+    return None if number is None else int(number)
 
 
 def summarise_monitor(collected: Collected) -> BrokerView | None:
@@ -188,13 +195,15 @@ def _broker_sample(reading: Reading, observed: Observed) -> BrokerSample:
     return BrokerSample(
         t_s=round(reading.at_s - observed.began_s, 3),
         cpu=_as_number(counters.get("cpu")),
-        dropped=None if dropped[1] is None else dropped[1] - (dropped[0] or 0),
+        dropped=None if dropped[1] is None else _as_int(dropped[1] - (dropped[0] or 0)),
         **{key: _growth(key, before, counters) for key in _TOTALS},
-        **{key: None if _as_number(counters.get(key)) is None else _as_int(counters[key]) for key in _LEVELS},
+        **{key: _as_int(counters.get(key)) for key in _LEVELS},
     )
 
 
 def _sum_dropped(counters: Mapping[str, Any]) -> int | None:
     conservation = counters.get("conservation")
     reasons = conservation.get("dropped") if isinstance(conservation, Mapping) else None
-    return sum(_as_int(count) for count in reasons.values()) if isinstance(reasons, Mapping) else None
+    if not isinstance(reasons, Mapping):
+        return None
+    return _as_int(sum(_as_int(count) or 0 for count in reasons.values()))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from loadtest.result.histogram import HIGHEST_NS, Histogram, LoggedInterval
+from loadtest.result.metrics import PERCENTILES
 from loadtest.result.reference import PUBLISHED_2014_BYTE, PUBLISHED_2016, PUBLISHED_2025, Reference
 from loadtest.result.schema import (
     Achieved,
@@ -39,7 +40,6 @@ from loadtest.workers.messages import (
     RequestorResult,
 )
 
-_PERCENTILES = {"p50": "50", "p90": "90", "p95": "95", "p99": "99", "p99_9": "99.9", "p99_99": "99.99"}
 _MESSAGES_PER_REQUEST = 4  # request in, request out, reply in, reply out
 _MESSAGES_PER_FETCH = 2
 _REFERENCES: dict[type[AnyScenario], Reference] = {
@@ -68,10 +68,10 @@ def summarise(parts: Sequence[LatencySummary]) -> tuple[Latency, str] | None:
     total = sum(part.sum_ns for part in parts)
     squares = sum(part.sum_sq_ns2 for part in parts)
     lowest, highest = min(part.min_ns for part in parts), max(part.max_ns for part in parts)
-    at = histogram.values_at(list(_PERCENTILES.values()))
+    at = histogram.values_at(list(PERCENTILES.values()))
     percentiles = {
         name: min(max(value, lowest), highest) / _NS_PER_US
-        for name, value in zip(_PERCENTILES, at, strict=True)
+        for name, value in zip(PERCENTILES, at, strict=True)
     }
     latency = Latency(
         count=count,
