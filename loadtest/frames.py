@@ -1,8 +1,8 @@
 """Result folders as pandas frames: `load_run` for a run, `load_capacity` for a capacity search.
 
-pandas comes with the extra `analysis`: `pip install 'subjectbus[analysis]'`. The end of a column's name is
-its unit: `_us` microseconds, `_s` seconds, `_percent`, `_bytes`, `_bps` bits per second, `_per_s`. A column
-without a unit is a count. NaN means that the run has no such value.
+pandas comes with the extra `analysis`: `pip install '.[analysis]'` in a checkout. The end of a column's name
+is its unit: `_us` microseconds, `_s` seconds, `_percent`, `_bytes`, `_bps` bits per second, `_per_s`. A
+column without a unit is a count. NaN means that the run has no such value.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _import_pandas(caller: str) -> ModuleType:
     try:
         import pandas  # noqa: ICN001, PLC0415 - an extra
     except ModuleNotFoundError as error:
-        text = f"{caller} needs pandas: pip install 'subjectbus[analysis]'"
+        text = f"{caller} needs pandas: pip install '.[analysis]' in a checkout of subjectbus"
         raise ModuleNotFoundError(text, name=error.name) from error
     return pandas
 

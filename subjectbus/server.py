@@ -99,7 +99,10 @@ class Server:
 
         Raises:
             ConfigError: A key cannot be used; the text names it.
+            TypeError: The configuration is not a BrokerConfig.
         """
+        if config is not None and not isinstance(config, BrokerConfig):
+            raise TypeError(f"config: expected a BrokerConfig, got {type(config).__name__}")
         self._config = config or BrokerConfig()
         self._is_started = False
         try:

@@ -32,7 +32,8 @@ class _Commands(click.Group):
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] in ("loadtest", "subjectbus"):
                 raise
-            text = f"{ctx.command_path} {cmd_name} needs {error.name}: pip install 'subjectbus[loadtest]'"
+            install = "pip install '.[loadtest]' in a checkout of subjectbus"
+            text = f"{ctx.command_path} {cmd_name} needs {error.name}: {install}"
             raise UsageError(text) from error
         command: click.Command = getattr(module, cmd_name)
         return command

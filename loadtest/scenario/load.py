@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from loadtest.errors import ScenarioError
 from loadtest.scenario.contradictions import find_contradiction
@@ -88,9 +88,11 @@ def _to_number(value: object) -> int | float:
 
 def _read(scenario: str | os.PathLike[str] | Plan) -> tuple[dict[str, Any], str]:
     """Return the keys of a scenario, including its name, and the source of the keys for messages."""
-    if not isinstance(scenario, str | os.PathLike):
+    if isinstance(scenario, Struct):
         name = scenario.name or "scenario"
         return {**to_builtins(scenario), "name": name}, f"scenario {name}"
+    if not isinstance(scenario, str | os.PathLike):
+        raise ScenarioError(f"scenario: expected a name, a path or a scenario, got {type(scenario).__name__}")
     path = Path(scenario)
     if path.suffix == ".toml" or path.parent != Path() or not isinstance(scenario, str):
         try:

@@ -387,3 +387,20 @@ def test_a_run_within_an_event_loop():
     assert result.holds
     assert ticks > 3
     wait_until(lambda: not any(thread.name == "monitor" for thread in threading.enumerate()))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (
+            lambda: loadtest.run(None),
+            loadtest.ScenarioError,
+            "scenario: expected a name, a path or a scenario",
+        ),
+        (lambda: loadtest.compare("results/a"), ArgumentError, "runs: expected a list of folders or results"),
+        (lambda: Server({"shards": 1}), TypeError, "config: expected a BrokerConfig, got dict"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(call, error, text):
+    with pytest.raises(error, match=text):
+        call()

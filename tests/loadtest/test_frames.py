@@ -247,4 +247,5 @@ def test_without_pandas_the_package_works_and_names_the_missing_extra(run):
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=200, check=True
     )
-    assert done.stdout.splitlines() == ["1", "load_run needs pandas: pip install 'subjectbus[analysis]'"]
+    needs = "load_run needs pandas: pip install '.[analysis]' in a checkout of subjectbus"
+    assert done.stdout.splitlines() == ["1", needs]

@@ -114,7 +114,7 @@ def test_a_command_names_the_extra_that_it_needs(capsys, monkeypatch):
     for module in [name for name in sys.modules if name.startswith("loadtest.")]:
         monkeypatch.delitem(sys.modules, module)
     assert cli.main(["loadtest", "run", "autocomplete"]) == 2
-    needs = "subjectbus loadtest run needs jinja2: pip install 'subjectbus[loadtest]'"
+    needs = "subjectbus loadtest run needs jinja2: pip install '.[loadtest]' in a checkout of subjectbus"
     assert capsys.readouterr().err == f"subjectbus: error: {needs}\n"
 
 
