@@ -5,68 +5,11 @@ use crate::grant::Grant;
 use crate::nkey::{PublicKey, Role};
 use crate::password::Password;
 use crate::permissions::{PermissionLists, Permissions};
-use serde::Deserialize;
+use crate::settings::{AuthSettings, ConnectionType, Secret, UserSettings};
 use std::collections::HashMap;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
-
-/// The table `[auth]` of a configuration.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuthSettings {
-    /// A secret that admits whoever has it, plain or as a hash.
-    pub token: Option<Secret>,
-    /// The name of the user that a client without credentials is. `None`: such clients are refused.
-    pub no_auth_user: Option<String>,
-    /// The users.
-    pub users: Vec<UserSettings>,
-    /// Bearer tokens of an identity provider.
-    pub jwt: Option<BearerRules>,
-    /// The permissions of users and tokens that have none of their own.
-    pub default_permissions: Option<PermissionLists>,
-}
-
-/// A user of the configuration.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct UserSettings {
-    /// The name, with which a password is presented. Users with an nkey need none.
-    pub name: Option<String>,
-    /// The password, plain or as a hash.
-    pub password: Option<Secret>,
-    /// The public nkey, `U...`.
-    pub nkey: Option<String>,
-    /// What the user may do. `None`: the default permissions.
-    pub permissions: Option<PermissionLists>,
-    /// The ways by which the user may connect. `None`: all.
-    pub connection_types: Option<Vec<ConnectionType>>,
-    /// The most connections of the user at a time. 0: any number.
-    pub max_connections: u32,
-}
-
-/// A secret text, which is not shown.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
-
-/// A way to connect, by the names that nats-server gives them, and HTTP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum ConnectionType {
-    /// The NATS protocol over TCP.
-    Standard,
-    /// The NATS protocol over WebSocket.
-    Websocket,
-    /// The gateway.
-    Http,
-}
 
 /// A table `[auth]` that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -400,25 +343,21 @@ impl Directory {
 
     fn decide_token(&self, token: &str, now: u64) -> Decision {
         let bearer = self.bearer.as_ref();
-        let Some(password) = &self.token else {
-            return Decision::Made(match bearer {
-                Some((rules, keys)) => self.decide_bearer(keys, rules, token, now),
-                None => Err(Refusal::Unknown),
-            });
-        };
-        let identity = self.identify_token();
-        if password.is_slow() {
-            return Decision::Slow(SlowCheck {
+        let bearer = bearer.map(|(rules, keys)| self.decide_bearer(keys, rules, token, now));
+        match (&self.token, bearer) {
+            (None, bearer) => Decision::Made(bearer.unwrap_or(Err(Refusal::Unknown))),
+            (Some(_), Some(Ok(identity))) => Decision::Made(Ok(identity)),
+            (Some(password), _) if password.is_slow() => Decision::Slow(SlowCheck {
                 password: password.clone(),
                 given: Secret(token.to_owned()),
-                outcome: identity,
-            });
+                outcome: self.identify_token(),
+            }),
+            (Some(password), bearer) => Decision::Made(if password.verify(token.as_bytes()) {
+                self.identify_token()
+            } else {
+                bearer.unwrap_or(Err(Refusal::Wrong))
+            }),
         }
-        Decision::Made(match (password.verify(token.as_bytes()), bearer) {
-            (true, _) => identity,
-            (false, Some((rules, keys))) => self.decide_bearer(keys, rules, token, now),
-            (false, None) => Err(Refusal::Wrong),
-        })
     }
 
     fn identify_token(&self) -> Result<Identity, Refusal> {
@@ -514,200 +453,4 @@ fn compile(key: &str, lists: Option<&PermissionLists>) -> Result<Arc<Permissions
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ring::signature::{Ed25519KeyPair, KeyPair};
-
-    const BY: ConnectionType = ConnectionType::Standard;
-
-    fn directory(settings: &str) -> Directory {
-        let settings: AuthSettings = serde_json::from_str(settings).expect("settings");
-        Directory::new(&settings, None).expect("valid")
-    }
-
-    fn fault(settings: &str) -> String {
-        let settings: AuthSettings = serde_json::from_str(settings).expect("settings");
-        Directory::new(&settings, None)
-            .expect_err("invalid")
-            .to_string()
-    }
-
-    fn in_(by: ConnectionType) -> Circumstances<'static> {
-        Circumstances {
-            by,
-            nonce: b"nonce",
-            now: 0,
-        }
-    }
-
-    fn decided(directory: &Directory, given: &Credentials<'_>) -> Result<String, Refusal> {
-        let decision = match directory.decide(given, in_(BY)) {
-            Decision::Made(made) => made,
-            Decision::Slow(check) => check.finish(),
-        };
-        decision.map(|identity| identity.user.to_string())
-    }
-
-    fn user<'a>(name: &'a str, password: &'a str) -> Credentials<'a> {
-        Credentials {
-            user: Some(name),
-            password: Some(password),
-            ..Default::default()
-        }
-    }
-
-    fn token(token: &str) -> Credentials<'_> {
-        Credentials {
-            token: Some(token),
-            ..Default::default()
-        }
-    }
-
-    #[test]
-    fn a_token_admits() {
-        let directory = directory(r#"{"token": "s3cret"}"#);
-        assert!(directory.is_required() && !directory.needs_nonce());
-        assert_eq!(decided(&directory, &token("s3cret")), Ok(String::new()));
-        assert_eq!(decided(&directory, &token("s3cret2")), Err(Refusal::Wrong));
-        assert_eq!(
-            decided(&directory, &user("s3cret", "s3cret")),
-            Err(Refusal::Unknown)
-        );
-        for nothing in [Credentials::default(), token(""), user("", "")] {
-            assert_eq!(decided(&directory, &nothing), Err(Refusal::Absent));
-        }
-    }
-
-    #[test]
-    fn passwords_admit_users_in_their_ways() {
-        let directory = directory(
-            r#"{"users": [
-                {"name": "ann", "password": "a", "connection_types": ["WEBSOCKET"], "max_connections": 3},
-                {"name": "bob", "password": "b", "permissions": {"subscribe": {"allow": ["c.{user}"]}}}
-            ], "no_auth_user": "bob"}"#,
-        );
-        assert!(!directory.is_required());
-        assert_eq!(
-            decided(&directory, &Credentials::default()),
-            Ok("bob".into())
-        );
-        assert_eq!(decided(&directory, &user("bob", "b")), Ok("bob".into()));
-        assert_eq!(decided(&directory, &user("bob", "a")), Err(Refusal::Wrong));
-        assert_eq!(decided(&directory, &user("bob", "")), Err(Refusal::Wrong));
-        assert_eq!(
-            decided(&directory, &user("eve", "a")),
-            Err(Refusal::Unknown)
-        );
-        assert_eq!(
-            decided(&directory, &user("ann", "a")),
-            Err(Refusal::ConnectionType)
-        );
-        let Decision::Made(Ok(ann)) =
-            directory.decide(&user("ann", "a"), in_(ConnectionType::Websocket))
-        else {
-            panic!("admitted");
-        };
-        assert_eq!((&*ann.user, ann.max_connections), ("ann", 3));
-        let Decision::Made(Ok(bob)) = directory.decide(&user("bob", "b"), in_(BY)) else {
-            panic!("admitted");
-        };
-        assert!(
-            bob.grant.may_subscribe(b"c.bob", None) && !bob.grant.may_subscribe(b"c.ann", None)
-        );
-    }
-
-    #[test]
-    fn hashes_are_checked_elsewhere_and_unknown_users_take_as_long() {
-        let hash = Password::hash("s3cret").expect("hash");
-        let directory = directory(&format!(
-            r#"{{"users": [{{"name": "ann", "password": "{hash}"}}]}}"#
-        ));
-        for (name, password, expected) in [
-            ("ann", "s3cret", Ok("ann".to_owned())),
-            ("ann", "other", Err(Refusal::Wrong)),
-            ("eve", "s3cret", Err(Refusal::Unknown)),
-        ] {
-            let Decision::Slow(check) = directory.decide(&user(name, password), in_(BY)) else {
-                panic!("{name} is decided at once");
-            };
-            assert!(!format!("{check:?}").contains("s3cret"));
-            assert_eq!(
-                check.finish().map(|identity| identity.user.to_string()),
-                expected
-            );
-        }
-    }
-
-    #[test]
-    fn an_nkey_signs_the_nonce() {
-        let pair = Ed25519KeyPair::from_seed_unchecked(&[3; 32]).expect("seed");
-        let nkey = PublicKey::user(pair.public_key().as_ref())
-            .expect("key")
-            .to_string();
-        let directory = directory(&format!(r#"{{"users": [{{"nkey": "{nkey}"}}]}}"#));
-        assert!(directory.needs_nonce());
-        let sign = |nonce: &[u8]| {
-            use base64::Engine;
-            base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(pair.sign(nonce))
-        };
-        let given = |signature: &str| {
-            let credentials = Credentials {
-                nkey: Some(&nkey),
-                signature: Some(signature),
-                ..Default::default()
-            };
-            decided(&directory, &credentials)
-        };
-        assert_eq!(given(&sign(b"nonce")), Ok(nkey.clone()));
-        assert_eq!(given(&sign(b"other")), Err(Refusal::Wrong));
-        assert_eq!(given(""), Err(Refusal::Wrong));
-        let other = nkey.replace('U', "A");
-        let credentials = Credentials {
-            nkey: Some(&other),
-            ..Default::default()
-        };
-        assert_eq!(decided(&directory, &credentials), Err(Refusal::Unknown));
-    }
-
-    #[test]
-    fn faults_name_their_key() {
-        for (settings, text) in [
-            (
-                r#"{"users": [{"name": "a"}, {"password": "x"}]}"#,
-                "auth.users[1].name: a user needs a name",
-            ),
-            (
-                r#"{"users": [{"name": "a"}, {"name": "a"}]}"#,
-                r#"auth.users[1].name: two users have the name "a""#,
-            ),
-            (
-                r#"{"users": [{"nkey": "UA"}]}"#,
-                "auth.users[0].nkey: not a public nkey",
-            ),
-            (
-                r#"{"no_auth_user": "eve"}"#,
-                r#"auth.no_auth_user: there is no user "eve""#,
-            ),
-            (
-                r#"{"token": ""}"#,
-                "auth.token: an empty secret admits everybody",
-            ),
-            (r#"{"token": "$2b$12$short"}"#, "auth.token: bcrypt hash"),
-            (r#"{"jwt": {}}"#, "auth.jwt.jwks: a key set is needed"),
-            (
-                r#"{"users": [{"name": "a", "permissions": {"publish": {"deny": ["a..b"]}}}]}"#,
-                r#"auth.users[0].permissions.publish.deny: "a..b": subject has an empty token"#,
-            ),
-        ] {
-            let found = fault(settings);
-            assert!(found.starts_with(text), "{found} instead of {text}");
-        }
-        let unknown = serde_json::from_str::<AuthSettings>(r#"{"user": []}"#);
-        assert!(
-            unknown
-                .expect_err("unknown key")
-                .to_string()
-                .contains("unknown field")
-        );
-    }
-}
+mod tests;

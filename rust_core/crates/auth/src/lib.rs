@@ -18,6 +18,7 @@ mod password;
 mod pattern;
 mod permissions;
 mod replies;
+pub mod settings;
 mod signatures;
 
 pub use grant::{Grant, InvalidValue};
